@@ -1,0 +1,53 @@
+// One inode's attributes as the server last told them, kept right although replies overtake each other.
+//
+// Pure state without a lock: it belongs to an Inode, whose mutex protects it.
+#pragma once
+
+#include "fsclient/attributes.h"
+#include "fsclient/trust.h"
+
+namespace tusk::client {
+
+class CachedAttributes {
+ public:
+  // `attr` came as (part of) the answer to a request sent at `started`. Returns whether it is now what
+  // is cached: an answer that may be older than what is cached is ignored.
+  bool accept(const Attributes& attr, TimePoint started, TimePoint now) {
+    const bool crossed = known() && (started <= learnt_.at || started < expired_at_);
+    if (crossed && !newer(attr)) return false;
+    attr_ = attr;
+    // An answer to a question asked before the expiry does not tell what happened then.
+    if (started >= expired_at_) learnt_.at = now;
+    return true;
+  }
+
+  [[nodiscard]] bool known() const { return attr_.mode != 0; }
+  [[nodiscard]] const Attributes& value() const { return attr_; }
+  [[nodiscard]] Learnt learnt() const { return learnt_; }
+
+  // Something happened to the file that makes them old; they stay as a last resort.
+  void expire(TimePoint now) {
+    learnt_.forget();
+    expired_at_ = now;
+  }
+
+  // A change that this mount itself made, known without asking.
+  template <class Change>
+  void adjust(Change change) {
+    change(attr_);
+  }
+
+ private:
+  // Answers that crossed on the way are ordered by the server's own clock. On a tie the larger file
+  // is taken: files grow by small steps within one tick, they rarely shrink.
+  [[nodiscard]] bool newer(const Attributes& attr) const {
+    if (earlier(attr_.ctime, attr.ctime)) return true;
+    return same_time(attr_.ctime, attr.ctime) && attr.size >= attr_.size;
+  }
+
+  Attributes attr_;
+  Learnt learnt_;
+  TimePoint expired_at_ = TimePoint::min();
+};
+
+}  // namespace tusk::client

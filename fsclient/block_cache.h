@@ -1,0 +1,106 @@
+// The memory of a mount: one cap over all blocks of all files, and who is evicted first.
+//
+// Blocks belong to their file (file_data.h); this knows only how much memory they take and in which
+// order they were last of use. Clean blocks that nobody is waiting for can be evicted; dirty blocks,
+// blocks on their way and blocks a reply is reading stay, so the cap can be exceeded by what the
+// programs using the mount are doing at this moment.
+//
+// Lock order: an Inode's mutex, then BlockCache's. trim() takes them one after the other.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+
+#include "proto/base/shared_bytes.h"
+#include "proto/base/strong_int.h"
+
+namespace tusk::client {
+
+class Inode;
+
+// Counts bytes in use against a cap. Thread-safe.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(ByteCount cap) : cap_(cap) {}
+
+  void take(ByteCount bytes) { used_.fetch_add(bytes, std::memory_order_relaxed); }
+  void give_back(ByteCount bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  [[nodiscard]] ByteCount used() const { return used_.load(std::memory_order_relaxed); }
+  [[nodiscard]] ByteCount cap() const { return cap_; }
+  [[nodiscard]] bool exceeded() const { return used() > cap_; }
+
+ private:
+  const ByteCount cap_;
+  std::atomic<ByteCount> used_{0};
+};
+
+// The memory of one block, or of the part of it that is used.
+class BlockBuffer {
+ public:
+  BlockBuffer(std::shared_ptr<MemoryBudget> budget, std::size_t capacity)
+      : budget_(std::move(budget)),
+        memory_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
+        capacity_(capacity) {
+    budget_->take(capacity_);
+  }
+  BlockBuffer(const BlockBuffer&) = delete;
+  BlockBuffer& operator=(const BlockBuffer&) = delete;
+  ~BlockBuffer() { budget_->give_back(capacity_); }
+
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  [[nodiscard]] std::span<std::byte> bytes() { return {memory_.get(), capacity_}; }
+
+  // Bytes for a reply to read outside any lock. While one lives, being_read() is true and nobody
+  // may write to the buffer.
+  [[nodiscard]] static SharedBytes lend(const std::shared_ptr<BlockBuffer>& buffer, std::size_t offset,
+                                        std::size_t length);
+  [[nodiscard]] bool being_read() const { return readers_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  struct Loan;
+
+  const std::shared_ptr<MemoryBudget> budget_;
+  const std::unique_ptr<std::byte[]> memory_;
+  const std::size_t capacity_;
+  std::atomic<std::uint32_t> readers_{0};
+};
+
+class BlockCache {
+ public:
+  // A block's place in the order. Kept by the block; empty until insert().
+  struct Entry {
+    std::weak_ptr<Inode> inode;
+    std::uint64_t index = 0;
+  };
+  using Position = std::list<Entry>::iterator;
+
+  explicit BlockCache(ByteCount cap) : budget_(std::make_shared<MemoryBudget>(cap)) {}
+
+  [[nodiscard]] const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }
+
+  // All thread-safe; may be called with the block's inode locked.
+  [[nodiscard]] Position insert(std::weak_ptr<Inode> inode, std::uint64_t index);
+  void remove(Position position);
+  void touch(Position position);         // of use just now
+  void make_coldest(Position position);  // to be evicted first
+
+  // Evicts until the cap holds again or nothing more can go. No lock may be held.
+  void trim();
+
+ private:
+  [[nodiscard]] std::list<Entry>::size_type size();
+  [[nodiscard]] Entry take_coldest_to_front();
+
+  const std::shared_ptr<MemoryBudget> budget_;
+  std::mutex mutex_;
+  std::list<Entry> order_;  // front: of use last
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,255 @@
+#include "fsclient/cli.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/sinks/syslog_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "fsclient/known_servers.h"
+#include "fsclient/mount.h"
+#include "fsclient/mount_daemon.h"
+#include "fsclient/mount_settings.h"
+#include "fsclient/mount_table.h"
+#include "fsclient/status.h"
+
+namespace tusk::client {
+namespace {
+
+constexpr int kUsage = 1;
+constexpr int kNoStatus = 2;
+constexpr int kMountFailed = 32;
+
+int complain(int code, const std::string& text) {
+  fmt::print(stderr, "tusk: {}\n", text);
+  return code;
+}
+
+// ---------------------------------------------------------------- mount
+
+// The secret in the URL is nothing for other users' process lists.
+void hide_secrets(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::strncmp(argv[i], "tusk://", 7) == 0)
+      if (char* secret = std::strchr(argv[i], '#')) std::memset(secret + 1, '*', std::strlen(secret + 1));
+}
+
+void close_standard_streams() {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
+  ::close(null);
+}
+
+// In the child of a background mount: tells the waiting parent, then belongs to nobody's terminal.
+int serve_in_background(const MountSettings& settings, int report) {
+  ::setsid();
+  if (::chdir("/") != 0) return kMountFailed;
+  const auto say = [report](const std::string& text) {
+    if (::write(report, text.data(), text.size()) < 0) spdlog::warn("the mount command is gone");
+    ::close(report);
+  };
+  const Result<void> ended = run_mount(settings, [&] {
+    spdlog::set_default_logger(spdlog::syslog_logger_mt("tusk", "tusk", LOG_PID, LOG_DAEMON));
+    close_standard_streams();
+    say("+");
+  });
+  if (ended) return 0;
+  // Nobody reads this if it was live already; then it is in the log.
+  spdlog::debug("{}", ended.error().message());
+  say("-" + explain(ended.error(), settings));
+  return kMountFailed;
+}
+
+int mount_in_background(const MountSettings& settings) {
+  int report[2];
+  if (::pipe2(report, O_CLOEXEC) != 0) return complain(kMountFailed, fail_errno("pipe").error().message());
+  const pid_t child = ::fork();
+  if (child < 0) return complain(kMountFailed, fail_errno("fork").error().message());
+  if (child == 0) {
+    ::close(report[0]);
+    const int code = serve_in_background(settings, report[1]);
+    std::_Exit(code);
+  }
+  ::close(report[1]);
+  std::string answer;
+  char buffer[1024];
+  for (ssize_t size; (size = ::read(report[0], buffer, sizeof buffer)) != 0;) {
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) break;
+    answer.append(buffer, static_cast<std::size_t>(size));
+  }
+  if (answer == "+") return 0;
+  if (answer.starts_with('-')) return complain(kMountFailed, answer.substr(1));
+  return complain(kMountFailed, "the mount's process died before it was live");
+}
+
+int mount(MountSettings settings) {
+  std::error_code missing;
+  const std::filesystem::path resolved = resolve_mountpoint(settings.mountpoint);
+  // A symbolic link is followed, but only where no mount (which may hang) is behind the name.
+  if (!mounted_at(resolved)) settings.mountpoint = std::filesystem::canonical(settings.mountpoint, missing);
+  if (missing || settings.mountpoint.empty() || mounted_at(resolved)) settings.mountpoint = resolved;
+  if (const Result<void> usable = Mount::check(settings.mountpoint); !usable)
+    return complain(kMountFailed, usable.error().context);
+  if (!settings.foreground) return mount_in_background(settings);
+  const Result<void> ended = run_mount(settings, [] {});
+  return ended ? 0 : complain(kMountFailed, explain(ended.error(), settings));
+}
+
+// ---------------------------------------------------------------- umount
+
+// Waits until the server has everything, telling how far it is when that takes long.
+Result<void> flush_with_progress(const std::filesystem::path& socket) {
+  bool first = true;
+  return control(socket, "flush", [&first](std::string_view line) {
+    if (std::exchange(first, false)) return;
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || json.contains("flushed") || !json.contains("pending_bytes")) return;
+    fmt::print(stderr, "waiting for {:.1f} MiB to reach the server\n",
+               json["pending_bytes"].get<double>() / (1024 * 1024));
+  });
+}
+
+// The daemon is gone once its socket is.
+void wait_for_daemon(const std::filesystem::path& socket) {
+  constexpr auto kMax = std::chrono::seconds(30);
+  constexpr auto kStep = std::chrono::milliseconds(10);
+  for (auto waited = kStep; waited < kMax && std::filesystem::exists(socket); waited += kStep)
+    std::this_thread::sleep_for(kStep);
+}
+
+int umount(const std::filesystem::path& given, bool lazy, bool force) {
+  const std::filesystem::path mountpoint = resolve_mountpoint(given);
+  const std::optional<MountedAt> mounted = mounted_at(mountpoint);
+  if (!mounted || mounted->type != kFilesystemType)
+    return complain(kMountFailed, mountpoint.string() + " is not mounted by Tusk");
+  const std::filesystem::path socket = control_socket(mountpoint);
+  if (!force) {
+    const Result<void> flushed = flush_with_progress(socket);
+    if (!flushed && flushed.error().code != ErrorCode::kUnreachable)
+      return complain(kMountFailed, flushed.error().message());
+  } else if (::geteuid() == 0) {
+    (void)::umount2(mountpoint.c_str(), MNT_FORCE);  // ends requests in progress; the next one unmounts
+  }
+  const Result<void> unmounted = unmount_path(mountpoint, lazy || force);
+  if (!unmounted && mounted_at(mountpoint)) {
+    const bool busy = unmounted.error().code == from_errno(EBUSY);
+    return complain(
+        kMountFailed,
+        busy ? fmt::format("{} is in use (fuser -vm {} shows by whom); --lazy unmounts it all the same",
+                           mountpoint.string(), mountpoint.string())
+             : unmounted.error().message());
+  }
+  if (!lazy && !force) wait_for_daemon(socket);
+  return 0;
+}
+
+// ---------------------------------------------------------------- status
+
+Result<std::string> status_of(const std::filesystem::path& socket) {
+  std::string json;
+  TUSK_TRY(control(socket, "status", [&json](std::string_view line) { json += line; }));
+  return json;
+}
+
+int print_status(const std::string& json, bool as_json) {
+  const Result<std::string> text = as_json ? Result<std::string>(json + "\n") : status_text(json);
+  if (!text) return complain(kNoStatus, text.error().message());
+  fmt::print("{}", *text);
+  return 0;
+}
+
+int status(const std::string& mountpoint, bool as_json) {
+  if (!mountpoint.empty()) {
+    const std::filesystem::path place = resolve_mountpoint(mountpoint);
+    const Result<std::string> json = status_of(control_socket(place));
+    if (json) return print_status(*json, as_json);
+    return complain(kNoStatus, json.error().code == ErrorCode::kUnreachable
+                                   ? place.string() + " is not mounted by Tusk (or by another user)"
+                                   : json.error().message());
+  }
+  std::vector<std::string> all;
+  for (const auto& socket : control_sockets())
+    if (auto json = status_of(socket)) all.push_back(std::move(*json));
+  if (as_json) {
+    fmt::print("[{}]\n", fmt::join(all, ",\n "));
+    return 0;
+  }
+  if (all.empty()) fmt::print("nothing is mounted\n");
+  for (const std::string& json : all)
+    if (const int code = print_status(json, false); code != 0) return code;
+  return 0;
+}
+
+constexpr const char* kExamples = R"(Examples:
+  tusk mount 'tusk://files.example.org/data#TOKEN' /mnt/data      what `tuskd share` printed
+  tusk mount -o ro,cache_mem=1G tusk://[2001:db8::7]:8875/data /mnt/data
+  tusk status /mnt/data
+  tusk umount /mnt/data                                           waits until all is on the server)";
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Mounts directories of a far tuskd as if they were near.", "tusk");
+  app.set_version_flag("--version", "tusk " TUSK_VERSION);
+  app.require_subcommand(1);
+  app.footer(kExamples);
+  std::string log_level = "warning";
+  app.add_option("--log-level", log_level,
+                 "trace, debug, info, warning, error (to stderr; syslog in the background)");
+
+  MountSettings settings;
+  std::string url, mountpoint, state_directory = default_state_directory().string();
+  std::vector<std::string> options;
+  CLI::App* mount_command = app.add_subcommand("mount", "Mount an export; returns when it can be used");
+  mount_command->add_option("URL", url, "tusk://HOST[:PORT]/EXPORT[#TOKEN]")->required();
+  mount_command->add_option("MOUNTPOINT", mountpoint, "an existing directory")->required();
+  mount_command->add_option("-o", options, "options, comma-separated (below)")->allow_extra_args(false);
+  mount_command->add_flag("-f,--foreground", settings.foreground, "serve in the foreground, log to stderr");
+  mount_command->add_option("--state-dir", state_directory, "our key and the keys of known servers")
+      ->capture_default_str();
+  mount_command->footer(options_help());
+
+  bool lazy = false, force = false, as_json = false;
+  CLI::App* umount_command = app.add_subcommand("umount", "Bring everything to the server, then unmount");
+  umount_command->add_option("MOUNTPOINT", mountpoint)->required();
+  umount_command->add_flag("-l,--lazy", lazy, "also while it is in use");
+  umount_command->add_flag("-f,--force", force,
+                           "at once, without waiting for the server: unsent data is lost");
+
+  CLI::App* status_command = app.add_subcommand("status", "How a mount is doing");
+  status_command->add_option("MOUNTPOINT", mountpoint, "default: all of this user's mounts");
+  status_command->add_flag("--json", as_json, "for programs: one object, or a list without MOUNTPOINT");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  hide_secrets(argc, argv);
+  spdlog::set_level(spdlog::level::from_str(log_level));
+  if (umount_command->parsed()) return umount(mountpoint, lazy, force);
+  if (status_command->parsed()) return status(mountpoint, as_json);
+
+  Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);
+  if (!parsed) return complain(kUsage, parsed.error().context);
+  settings.url = std::move(*parsed);
+  settings.mountpoint = mountpoint;
+  settings.state_directory = std::filesystem::absolute(state_directory);
+  for (const std::string& list : options)
+    if (const Result<void> applied = apply_options(list, settings); !applied)
+      return complain(kUsage, applied.error().context);
+  return mount(std::move(settings));
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,237 @@
+// The socket of status.h, both sides.
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <thread>
+
+#include "fsclient/status.h"
+
+namespace tusk::client {
+namespace {
+
+constexpr std::size_t kCommandMax = 64;
+constexpr std::size_t kLineMax = 1024 * 1024;
+constexpr std::size_t kConnectionsMax = 16;  // commands being answered at once
+constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is dropped
+constexpr int kProgressMs = 1000;
+constexpr std::string_view kSuffix = ".sock";
+
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Result<sockaddr_un> address_of(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.native().size() >= sizeof address.sun_path)
+    return fail(from_errno(ENAMETOOLONG), "control socket " + path.string());
+  std::memcpy(address.sun_path, path.c_str(), path.native().size() + 1);
+  return address;
+}
+
+Result<Socket> connect_to(const std::filesystem::path& path) {
+  TUSK_ASSIGN(const sockaddr_un address, address_of(path));
+  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.fd() < 0) return fail_errno("socket");
+  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == ENOENT || errno == ECONNREFUSED) return fail(ErrorCode::kUnreachable, "no mount daemon");
+    return fail_errno(path.string());
+  }
+  return socket;
+}
+
+bool send_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+Result<void> make_private_directory(const std::filesystem::path& directory) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return fail_errno("make " + directory.string());
+  struct stat st {};
+  if (::lstat(directory.c_str(), &st) != 0) return fail_errno(directory.string());
+  if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 0077) != 0)
+    return fail(from_errno(EPERM), directory.string() + " must be a directory of yours with mode 0700");
+  return {};
+}
+
+// A name for a mount point that fits into a socket's path: FNV-1a, and the last component for people.
+std::string socket_name(const std::filesystem::path& mountpoint) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : mountpoint.native()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  std::string name = mountpoint.filename().string().substr(0, 16);
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return fmt::format("{}-{:016x}{}", name, hash, kSuffix);
+}
+
+class Server final : public ControlServer {
+ public:
+  Server(std::filesystem::path path, Socket socket, Handlers handlers)
+      : path_(std::move(path)), socket_(std::move(socket)), handlers_(std::move(handlers)) {
+    thread_ = std::thread([this] { accept_all(); });
+  }
+
+  ~Server() override {
+    stopping_ = true;
+    ::shutdown(socket_.fd(), SHUT_RDWR);
+    thread_.join();
+    for (Connection& connection : connections_) {
+      ::shutdown(connection.socket.fd(), SHUT_RDWR);
+      connection.thread.join();
+    }
+    ::unlink(path_.c_str());
+  }
+
+ private:
+  struct Connection {
+    Socket socket;
+    std::atomic<bool> ended{false};
+    std::thread thread;
+  };
+
+  void accept_all() {
+    while (!stopping_) {
+      Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket.fd() < 0) {
+        if (stopping_ || (errno != EINTR && errno != ECONNABORTED)) return;
+        continue;
+      }
+      std::erase_if(connections_, [](Connection& connection) {
+        if (connection.ended) connection.thread.join();
+        return connection.ended.load();
+      });
+      if (connections_.size() >= kConnectionsMax) continue;
+      Connection& connection = connections_.emplace_back();
+      connection.socket = std::move(socket);
+      connection.thread = std::thread([this, &connection] {
+        serve(connection.socket.fd());
+        ::shutdown(connection.socket.fd(), SHUT_RDWR);
+        connection.ended = true;
+      });
+    }
+  }
+
+  void serve(int fd) {
+    char buffer[kCommandMax];
+    pollfd ready{.fd = fd, .events = POLLIN};
+    if (::poll(&ready, 1, kCommandTimeoutMs) <= 0) return;
+    const ssize_t size = ::recv(fd, buffer, sizeof buffer, 0);
+    if (size <= 0) return;
+    std::string_view command(buffer, static_cast<std::size_t>(size));
+    while (!command.empty() && command.back() == '\n') command.remove_suffix(1);
+    if (command == "status") send_all(fd, handlers_.status() + "\n");
+    if (command == "flush") flush(fd);
+  }
+
+  void flush(int fd) {
+    // Outlives this connection if the other side goes away first.
+    auto flushed = std::make_shared<std::atomic<bool>>(false);
+    handlers_.flush([flushed](const Result<void>&) {
+      *flushed = true;
+      flushed->notify_all();
+    });
+    constexpr int kLookMs = 20;
+    for (int waited = 0; !*flushed; waited += kLookMs) {
+      if (stopping_) return;
+      if (waited % kProgressMs == 0 &&
+          !send_all(fd, fmt::format("{{\"pending_bytes\": {}}}\n", handlers_.pending())))
+        return;
+      pollfd gone{.fd = fd, .events = POLLRDHUP};
+      if (::poll(&gone, 1, kLookMs) > 0) return;
+    }
+    send_all(fd, "{\"pending_bytes\": 0, \"flushed\": true}\n");
+  }
+
+  const std::filesystem::path path_;
+  Socket socket_;
+  const Handlers handlers_;
+  std::atomic<bool> stopping_{false};
+  std::list<Connection> connections_;  // of the accepting thread, then of the destructor
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::filesystem::path control_directory() {
+  if (::geteuid() == 0) return "/run/tusk";
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime == '/')
+    return std::filesystem::path(runtime) / "tusk";
+  return fmt::format("/tmp/tusk-{}", ::geteuid());
+}
+
+std::filesystem::path control_socket(const std::filesystem::path& mountpoint) {
+  return control_directory() / socket_name(mountpoint);
+}
+
+std::vector<std::filesystem::path> control_sockets() {
+  std::vector<std::filesystem::path> sockets;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(control_directory(), ignored))
+    if (entry.path().extension() == kSuffix) sockets.push_back(entry.path());
+  std::ranges::sort(sockets);
+  return sockets;
+}
+
+Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesystem::path& socket,
+                                                            Handlers handlers) {
+  TUSK_TRY(make_private_directory(socket.parent_path()));
+  TUSK_ASSIGN(const sockaddr_un address, address_of(socket));
+  ::unlink(socket.c_str());
+  Socket listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (listening.fd() < 0) return fail_errno("socket");
+  if (::bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listening.fd(), static_cast<int>(kConnectionsMax)) != 0)
+    return fail_errno("control socket " + socket.string());
+  return std::make_unique<Server>(socket, std::move(listening), std::move(handlers));
+}
+
+Result<void> control(const std::filesystem::path& socket, std::string_view command,
+                     const std::function<void(std::string_view)>& line) {
+  TUSK_ASSIGN(const Socket connection, connect_to(socket));
+  if (!send_all(connection.fd(), std::string(command) + "\n")) return fail_errno("control socket");
+  std::string received;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t size = ::recv(connection.fd(), buffer, sizeof buffer, 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return fail_errno("control socket");
+    if (size == 0) return {};
+    received.append(buffer, static_cast<std::size_t>(size));
+    for (std::size_t end; (end = received.find('\n')) != std::string::npos; received.erase(0, end + 1))
+      line(std::string_view(received).substr(0, end));
+    if (received.size() > kLineMax) return fail(ErrorCode::kMalformed, "the daemon's answer has no end");
+  }
+}
+
+}  // namespace tusk::client

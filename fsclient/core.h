@@ -1,0 +1,75 @@
+// What the parts of one mounted file system share. Owned by Filesystem; outlives every part.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "fsclient/block_cache.h"
+#include "fsclient/inode_table.h"
+#include "fsclient/path_estimate.h"
+#include "fsclient/remote.h"
+#include "fsclient/scheduler.h"
+#include "fsclient/trust.h"
+
+namespace tusk::client {
+
+// What the kernel caches of this mount. Called on the scheduler's notification thread only.
+class KernelCache {
+ public:
+  virtual ~KernelCache() = default;
+  // Drops pages and attributes of an inode.
+  virtual void invalidate_inode(NodeId node) = 0;
+  virtual void invalidate_entry(NodeId parent, const std::string& name) = 0;
+};
+
+// Since the mount, in bytes unless named otherwise.
+struct Counters {
+  std::atomic<std::uint64_t> read{0};             // by programs, from this daemon (not the kernel's cache)
+  std::atomic<std::uint64_t> read_from_cache{0};  // of these, without waiting for the server
+  std::atomic<std::uint64_t> fetched{0};          // from the server
+  std::atomic<std::uint64_t> fetched_ahead{0};    // of these, before anybody asked
+  std::atomic<std::uint64_t> written{0};          // by programs
+  std::atomic<std::uint64_t> sent{0};             // file data the server has answered for
+  std::atomic<std::uint64_t> lookups{0};          // operations
+  std::atomic<std::uint64_t> lookups_from_cache{0};
+  std::atomic<std::uint64_t> operations{0};  // all of them
+};
+
+// The last thing that went wrong, for `tusk status`.
+class LastError {
+ public:
+  void set(std::string text) {
+    const std::lock_guard lock(mutex_);
+    text_ = std::move(text);
+    ++count_;
+  }
+  [[nodiscard]] std::pair<std::string, std::uint64_t> value() const {
+    const std::lock_guard lock(mutex_);
+    return {text_, count_};
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+  std::uint64_t count_ = 0;
+};
+
+struct Core {
+  Remote& remote;
+  Scheduler& scheduler;
+  const Trust& trust;
+  KernelCache& kernel;
+  PathEstimate path;
+  BlockCache cache;
+  InodeTable inodes;
+  ByteCount call_max;  // largest bulk body, bytes
+  Counters counters;
+  LastError last_error;
+};
+
+// A regular file's whole range.
+constexpr Interval kWholeFile{0, ~std::uint64_t{0}};
+
+}  // namespace tusk::client

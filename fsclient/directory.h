@@ -1,0 +1,64 @@
+// What this mount knows of one directory: names, and whole listings for readdir.
+//
+// State only; the rules are in directory_cache.h. Protected by the directory's Inode::mutex.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "fsclient/trust.h"
+#include "proto/base/result.h"
+
+namespace tusk::client {
+
+class Inode;
+
+struct ListedEntry {
+  std::string name;
+  std::uint32_t type = 0;  // DT_*
+  std::uint64_t ino = 0;
+  std::shared_ptr<Inode> inode;  // null: the server could not examine it
+  Learnt learnt;
+};
+
+// The names of a directory in the order readdir tells them. It only grows, so an index into it is a
+// stable offset for every open directory that reads from it.
+struct Listing {
+  std::vector<ListedEntry> entries;
+  bool complete = false;
+  std::optional<Error> error;                            // loading ended before the end
+  Learnt learnt;                                         // when loading began
+  bool outdated = false;                                 // this mount changed the directory since
+  std::vector<std::move_only_function<void()>> waiters;  // run when it grew, ended or failed
+
+  [[nodiscard]] bool loading() const { return !complete && !error; }
+};
+
+struct KnownName {
+  std::shared_ptr<Inode> inode;  // null: known not to exist
+  Learnt learnt;
+  std::uint64_t load = 0;  // the listing that told it last
+};
+
+struct Directory {
+  struct StringHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  std::unordered_map<std::string, KnownName, StringHash, std::equal_to<>> names;
+  Learnt names_complete;             // `names` held every name then
+  std::shared_ptr<Listing> listing;  // the newest; may still be loading
+  std::uint64_t load = 0;            // counts listings
+  std::uint32_t misses = 0;          // lookups that had to ask since the last listing
+  // Names this mount changed while `listing` was loading: what it says of them may be older.
+  std::unordered_set<std::string> changed_while_loading;
+};
+
+}  // namespace tusk::client

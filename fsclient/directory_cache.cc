@@ -1,0 +1,273 @@
+#include "fsclient/directory_cache.h"
+
+#include <algorithm>
+
+namespace tusk::client {
+
+// ---------------------------------------------------------------- names
+
+NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
+  using Kind = NameAnswer::Kind;
+  const TimePoint now = core_.scheduler.now();
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) return {};
+  const Directory& known = *directory.directory;
+  const auto found = known.names.find(name);
+  if (found != known.names.end()) {
+    const bool exists = found->second.inode != nullptr;
+    const Duration remaining =
+        core_.trust.remaining(exists ? Fact::kEntry : Fact::kAbsence, found->second.learnt, now);
+    if (remaining > Duration::zero())
+      return {exists ? Kind::kExists : Kind::kAbsent, found->second.inode, remaining};
+    if (exists) return {};
+  }
+  const Duration remaining = core_.trust.remaining(Fact::kListing, known.names_complete, now);
+  if (remaining <= Duration::zero()) return {};
+  return {Kind::kAbsent, nullptr, remaining};
+}
+
+std::shared_ptr<Inode> DirectoryCache::last_known(Inode& directory, std::string_view name) {
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) return nullptr;
+  const auto found = directory.directory->names.find(name);
+  return found == directory.directory->names.end() ? nullptr : found->second.inode;
+}
+
+void DirectoryCache::learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode) {
+  const Learnt learnt{core_.scheduler.now()};
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) return;
+  KnownName& known = directory.directory->names[std::string(name)];
+  known.inode.swap(inode);  // the old one goes after the lock
+  known.learnt = learnt;
+}
+
+void DirectoryCache::learn_absent(Inode& directory, std::string_view name) {
+  learn(directory, name, nullptr);
+}
+
+void DirectoryCache::changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode) {
+  learn(directory, name, std::move(inode));
+  note_changed(directory, name);
+}
+
+void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
+  {
+    std::shared_ptr<Inode> old;  // goes after the lock
+    const std::lock_guard lock(directory.mutex);
+    if (!directory.directory) return;
+    Directory& known = *directory.directory;
+    if (const auto found = known.names.find(name); found != known.names.end()) {
+      old = std::move(found->second.inode);
+      known.names.erase(found);
+    }
+    known.names_complete.forget();
+  }
+  note_changed(directory, name);
+}
+
+void DirectoryCache::note_changed(Inode& directory, std::string_view name) {
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) return;
+  directory.attributes.expire(core_.scheduler.now());
+  Directory& known = *directory.directory;
+  if (!known.listing) return;
+  known.listing->outdated = true;
+  if (known.listing->loading()) known.changed_while_loading.emplace(name);
+}
+
+void DirectoryCache::note_miss(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+  {
+    const std::lock_guard lock(directory->mutex);
+    if (!directory->directory) return;
+    Directory& known = *directory->directory;
+    const bool busy =
+        known.listing && (known.listing->loading() || known.listing->entries.size() > kRefreshedMax);
+    if (++known.misses < kMissesToList || busy) return;
+  }
+  (void)begin(asker, directory);
+}
+
+// ---------------------------------------------------------------- reading a listing
+
+std::shared_ptr<Listing> DirectoryCache::begin(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+  auto load = std::make_shared<Load>();
+  {
+    const TimePoint now = core_.scheduler.now();
+    const std::lock_guard lock(directory->mutex);
+    Directory& known = *directory->directory;
+    if (known.listing && !known.listing->outdated && !known.listing->error &&
+        core_.trust.may_use(Fact::kListing, known.listing->learnt, now))
+      return known.listing;
+    load->listing = std::make_shared<Listing>();
+    load->listing->learnt = {now};
+    known.listing = load->listing;
+    known.changed_while_loading.clear();
+    known.misses = 0;
+    load->id = ++known.load;
+  }
+  load->asker = {asker.uid, asker.gid, asker.pid, nullptr};
+  load->directory = directory;
+  ask(load, 0, 0);
+  return load->listing;
+}
+
+Result<bool> DirectoryCache::read(Inode& directory, Listing& listing, std::size_t index, std::size_t count,
+                                  std::vector<ListedEntry>& entries, std::move_only_function<void()>& wake) {
+  const std::lock_guard lock(directory.mutex);
+  if (index < listing.entries.size()) {
+    const auto first = listing.entries.begin() + static_cast<std::ptrdiff_t>(index);
+    entries.assign(first,
+                   first + static_cast<std::ptrdiff_t>(std::min(count, listing.entries.size() - index)));
+    return true;
+  }
+  if (listing.error) return std::unexpected(*listing.error);
+  if (listing.complete) return true;
+  listing.waiters.push_back(std::move(wake));
+  return false;
+}
+
+void DirectoryCache::wake(Listing& listing, Deferred& after) {
+  for (auto& waiter : std::exchange(listing.waiters, {})) after.add(std::move(waiter));
+}
+
+// ---------------------------------------------------------------- loading a listing
+
+void DirectoryCache::ask(const std::shared_ptr<Load>& load, std::uint64_t page, std::uint64_t cookie) {
+  schema::Request request;
+  schema::ReadDirRequest& readdir = *request.mutable_readdir();
+  readdir.set_handle(load->directory->handle);
+  readdir.set_cookie(cookie);
+  readdir.set_with_nodes(true);
+  readdir.set_limit_bytes(page == 0 ? kFirstPageBytes : kPageBytes);
+  core_.remote.ask(load->asker, std::move(request), schema::Reply::kReaddir,
+                   [this, load, page, started = core_.scheduler.now()](Result<rpc::CallReply> reply) {
+                     arrived(load, page, started, std::move(reply));
+                   });
+}
+
+// On the network thread: asks for the next page at once and leaves the parsing to a worker.
+void DirectoryCache::arrived(const std::shared_ptr<Load>& load, std::uint64_t page, TimePoint started,
+                             Result<rpc::CallReply> reply) {
+  Result<schema::ReadDirReply> entries = std::unexpected(Error{});
+  if (!reply) {
+    entries = std::unexpected(reply.error());
+  } else {
+    entries = std::move(*reply->message.mutable_readdir());
+    if (!entries->end() && entries->entries().empty())
+      entries = fail(ErrorCode::kMalformed, "a page of a directory without entries that is not the end");
+    else if (!entries->end() && page < kPagesMax)
+      ask(load, page + 1, entries->entries(entries->entries_size() - 1).cookie());
+  }
+  {
+    const std::lock_guard lock(load->directory->mutex);
+    load->pages.emplace(page, std::move(entries));
+    if (load->taking_in) return;
+    load->taking_in = true;
+  }
+  core_.scheduler.post([this, load, started] { take_in(load, started); });
+}
+
+// On a worker, one at a time per load, in the order of the pages.
+void DirectoryCache::take_in(const std::shared_ptr<Load>& load, TimePoint started) {
+  for (;;) {
+    Result<schema::ReadDirReply> page = std::unexpected(Error{});
+    {
+      const std::lock_guard lock(load->directory->mutex);
+      const auto next = load->pages.find(load->next_page);
+      if (next == load->pages.end()) {
+        load->taking_in = false;
+        return;
+      }
+      page = std::move(next->second);
+      load->pages.erase(next);
+      ++load->next_page;
+    }
+    if (page) {
+      add_page(load, *page, started);
+      if (page->end() || load->next_page <= kPagesMax) continue;
+      page = fail(ErrorCode::kLimitExceeded, "a directory that does not end");
+    }
+    Deferred after;
+    const std::lock_guard lock(load->directory->mutex);
+    finish(load, page.error(), after);
+  }
+}
+
+void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::ReadDirReply& page,
+                              TimePoint started) {
+  const Learnt learnt{core_.scheduler.now()};
+  std::vector<ListedEntry> entries;
+  entries.reserve(static_cast<std::size_t>(page.entries_size()));
+  for (const schema::DirEntry& entry : page.entries()) {
+    ListedEntry listed{entry.name(), entry.type(), entry.ino(), nullptr, learnt};
+    if (entry.has_node())
+      if (auto inode = facts_.learn(entry.node(), started)) listed.inode = std::move(*inode);
+    entries.push_back(std::move(listed));
+  }
+  if (page.has_directory()) facts_.learn(*load->directory, page.directory(), started);
+
+  std::size_t names = 0;
+  {
+    Deferred after;
+    const std::lock_guard lock(load->directory->mutex);
+    Directory& known = *load->directory->directory;
+    for (ListedEntry& entry : entries) {
+      if (entry.inode && known.load == load->id && !known.changed_while_loading.contains(entry.name))
+        known.names.insert_or_assign(entry.name, KnownName{entry.inode, learnt, load->id});
+      load->listing->entries.push_back(std::move(entry));
+    }
+    if (page.end()) finish(load, std::nullopt, after);
+    wake(*load->listing, after);
+    names = page.end() ? load->listing->entries.size() : 0;
+  }
+  if (names > 0) note_used(load->directory, names);
+}
+
+void DirectoryCache::finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after) {
+  Directory& known = *load->directory->directory;
+  Listing& listing = *load->listing;
+  if (listing.loading()) {
+    listing.complete = !error;
+    listing.error = std::move(error);
+  }
+  if (listing.complete && known.load == load->id) {
+    // What the whole listing does not tell does not exist, unless this mount just made it. Names
+    // without a node keep a lookup from answering, so they count as not complete.
+    std::erase_if(known.names, [&](const auto& name) {
+      return name.second.inode && name.second.load != load->id &&
+             !known.changed_while_loading.contains(name.first);
+    });
+    const bool all_known =
+        std::ranges::all_of(listing.entries, [](const ListedEntry& e) { return e.inode != nullptr; });
+    if (all_known) known.names_complete = listing.learnt;
+    known.changed_while_loading.clear();
+  }
+  wake(listing, after);
+}
+
+// Names outlive their lifetime only as long as there is room.
+void DirectoryCache::note_used(const std::shared_ptr<Inode>& directory, std::size_t names) {
+  std::vector<std::shared_ptr<Inode>> old;
+  {
+    const std::lock_guard lock(mutex_);
+    recent_.emplace_front(directory, names);
+    names_ += names;
+    while (names_ > kNamesMax && recent_.size() > 1) {
+      names_ -= recent_.back().second;
+      if (auto inode = recent_.back().first.lock()) old.push_back(std::move(inode));
+      recent_.pop_back();
+    }
+  }
+  for (const auto& inode : old) {
+    Directory dropped;  // destroyed after the lock: it may hold the last reference to its children
+    const std::lock_guard lock(inode->mutex);
+    if (inode == directory || inode->directory->listing == nullptr || inode->directory->listing->loading())
+      continue;
+    dropped.names.swap(inode->directory->names);
+    dropped.listing.swap(inode->directory->listing);
+    inode->directory->names_complete.forget();
+  }
+}
+
+}  // namespace tusk::client

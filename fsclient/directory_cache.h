@@ -1,0 +1,95 @@
+// Names: which are known, and whole directories for readdir.
+//
+// A directory is listed with the attributes of all its entries (one request instead of one per file),
+// page after page as long as anybody reads it. Every page is usable at once; the next one is asked for
+// before the last one is taken in. After a whole listing, names that are not in it are known not to
+// exist. Changes this mount makes are applied to what is known; the listing of a changed directory is
+// not given to the next opendir.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fsclient/core.h"
+#include "fsclient/deferred.h"
+#include "fsclient/facts.h"
+
+namespace tusk::client {
+
+// What is known of a name without asking.
+struct NameAnswer {
+  enum class Kind { kUnknown, kExists, kAbsent } kind = Kind::kUnknown;
+  std::shared_ptr<Inode> inode;  // kExists
+  Duration remaining{};          // how long it may be used
+};
+
+class DirectoryCache {
+ public:
+  static constexpr std::uint32_t kFirstPageBytes = 64 * 1024;  // the reader sees names soon
+  static constexpr std::uint32_t kPageBytes = 1024 * 1024;
+  static constexpr std::uint32_t kMissesToList = 4;
+  static constexpr std::size_t kRefreshedMax = 20'000;  // larger ones are not listed on suspicion
+  // A broken server must not keep us busy for ever.
+  static constexpr std::uint64_t kPagesMax = 1'000'000;
+  // Names kept beyond their lifetime, over all directories; above it the oldest directories are dropped.
+  static constexpr std::size_t kNamesMax = 400'000;
+
+  DirectoryCache(Core& core, Facts& facts) : core_(core), facts_(facts) {}
+
+  [[nodiscard]] NameAnswer lookup(Inode& directory, std::string_view name);
+  // A lookup had to ask the server. Who examines several files of a directory is likely to go on
+  // (ls -l, git status, make): after kMissesToList of them the whole directory is listed.
+  void note_miss(const Asker& asker, const std::shared_ptr<Inode>& directory);
+  // The inode of a name if it was ever known, however long ago: for bookkeeping, not for answers.
+  [[nodiscard]] std::shared_ptr<Inode> last_known(Inode& directory, std::string_view name);
+
+  // The server said so.
+  void learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode);
+  void learn_absent(Inode& directory, std::string_view name);
+  // This mount did it. `inode` null: the name is gone.
+  void changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode);
+  // This mount did something to the name, and what it is now is not known.
+  void changed_somehow(Inode& directory, std::string_view name);
+
+  // The listing a reader that starts now should read: a trusted one, or a new one being loaded.
+  [[nodiscard]] std::shared_ptr<Listing> begin(const Asker& asker, const std::shared_ptr<Inode>& directory);
+  // Copies up to `count` entries from `index` on. Returns false if there are none yet: then `wake` runs
+  // when it is worth asking again. An error of loading comes once all entries before it were read.
+  [[nodiscard]] Result<bool> read(Inode& directory, Listing& listing, std::size_t index, std::size_t count,
+                                  std::vector<ListedEntry>& entries, std::move_only_function<void()>& wake);
+
+ private:
+  // One listing being loaded; shared by its requests.
+  struct Load {
+    Asker asker;
+    std::shared_ptr<Inode> directory;
+    std::shared_ptr<Listing> listing;
+    std::uint64_t id = 0;
+    std::uint64_t next_page = 0;                                  // to be taken in
+    std::map<std::uint64_t, Result<schema::ReadDirReply>> pages;  // arrived, not taken in; under the mutex
+    bool taking_in = false;
+  };
+
+  void ask(const std::shared_ptr<Load>& load, std::uint64_t page, std::uint64_t cookie);
+  void arrived(const std::shared_ptr<Load>& load, std::uint64_t page, TimePoint started,
+               Result<rpc::CallReply> reply);
+  void take_in(const std::shared_ptr<Load>& load, TimePoint started);
+  void add_page(const std::shared_ptr<Load>& load, const schema::ReadDirReply& page, TimePoint started);
+  void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
+  void note_changed(Inode& directory, std::string_view name);
+  void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);
+  static void wake(Listing& listing, Deferred& after);
+
+  Core& core_;
+  Facts& facts_;
+  std::mutex mutex_;                                                // leaf
+  std::list<std::pair<std::weak_ptr<Inode>, std::size_t>> recent_;  // whole listings, newest first
+  std::size_t names_ = 0;
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,158 @@
+// The bytes of one file that this mount holds: which are valid, which are not on the server yet, which
+// are on their way in or out. The rules that keep them right are all here:
+//
+//  - Bytes from the server fill gaps only: they never overwrite what a program wrote meanwhile.
+//  - Memory is never written while somebody else uses it: a READ on its way into a block, a WRITE on
+//    its way out of it, a reply to the kernel. A writer that meets one of them gets a new buffer.
+//  - At most one WRITE per block is on its way, so overlapping writes cannot change their order.
+//
+// Pure state: no lock (the Inode's mutex protects it), no calls, no clock.
+//
+// Blocks are 256 KiB: one block is one call. Two bandwidth-delay products of 10 Gbit/s at 200 ms are
+// 2,000 calls, which the transport is made for; a line of 10 Mbit/s delivers one in 0.2 s, so a program
+// does not wait long for its page; small files and the tails of files take only what they need.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "fsclient/block_cache.h"
+#include "proto/base/interval_set.h"
+#include "proto/base/shared_bytes.h"
+#include "proto/base/strong_int.h"
+#include "proto/base/time.h"
+
+namespace tusk::client {
+
+constexpr ByteCount kBlockSize = 256 * 1024;
+
+struct OpenFile;
+struct ReadOperation;
+
+// One READ on its way. Created and ended by FileData; the call itself is Reader's.
+struct Fetch {
+  Interval range;             // of the file, inside one block
+  MutableSharedBytes target;  // range.size() bytes
+  bool into_block = true;     // target is the block's own memory
+  bool stale = false;         // the file changed meanwhile: what comes is not to be used
+  bool read_ahead = false;    // nobody asked for it yet
+  TimePoint started{};
+  std::atomic<std::uint64_t> call{0};                   // once known, to cancel it
+  std::vector<std::shared_ptr<ReadOperation>> waiters;  // continue when it ends, however it ends
+};
+
+// One WRITE to be sent. `bytes` stay untouched as long as they are held.
+struct OutgoingWrite {
+  std::uint64_t block = 0;
+  Interval range;
+  SharedBytes bytes;
+  std::shared_ptr<OpenFile> writer;
+};
+
+class FileData {
+ public:
+  FileData(BlockCache& cache, std::weak_ptr<Inode> inode);
+  FileData(const FileData&) = delete;
+  FileData& operator=(const FileData&) = delete;
+  ~FileData();
+
+  // ---- reading
+
+  [[nodiscard]] bool has(Interval range) const { return valid_.covers(range.begin, range.end); }
+  // Memory of a range that is there, in order; to be let go soon.
+  [[nodiscard]] std::vector<SharedBytes> lend(Interval range);
+  // Begins a fetch for every byte of `range` that is neither there nor on its way, in pieces of at most
+  // `call_max` bytes. Pieces grow to multiples of `grain` where nothing is in the way, not past `limit`.
+  [[nodiscard]] std::vector<std::shared_ptr<Fetch>> begin_fetches(Interval range, ByteCount grain,
+                                                                  ByteCount limit, ByteCount call_max);
+  // Those on their way that bring bytes of `range`.
+  [[nodiscard]] std::vector<std::shared_ptr<Fetch>> fetches_of(Interval range) const;
+  // The call ended: `filled` bytes arrived at the target. Past them, up to `zero_end` (an offset in the
+  // file), the file has no bytes on the server but is known to reach further: zeros.
+  void end_fetch(const std::shared_ptr<Fetch>& fetch, ByteCount filled, ByteCount zero_end);
+  // Bytes of the server that came another way.
+  void fill(ByteCount offset, std::span<const std::byte> bytes);
+
+  // Blocks of `range` stay until release(): somebody is about to read them.
+  void hold(Interval range);
+  void release(Interval range);
+
+  // A reader in a hurry has seen them; the kernel caches them now.
+  void make_coldest(Interval range);
+  void touch(Interval range);
+
+  // ---- writing
+
+  // Returns how many bytes are dirty now that were not.
+  ByteCount write(ByteCount offset, std::span<const std::byte> bytes,
+                  const std::shared_ptr<OpenFile>& writer);
+  // The next extent of a block to be sent; nullopt when it is clean or one is on its way.
+  [[nodiscard]] std::optional<OutgoingWrite> begin_write(std::uint64_t block, ByteCount call_max);
+  // On failure the bytes are gone, except where they were written anew. Returns the writer to let go.
+  std::shared_ptr<OpenFile> end_write(std::uint64_t block, bool success);
+
+  // Blocks that have dirty bytes or a WRITE on its way.
+  [[nodiscard]] const std::set<std::uint64_t>& unsettled() const { return unsettled_; }
+  [[nodiscard]] bool all_settled() const { return unsettled_.empty(); }
+  // A block whose last byte was written is not likely to be written again.
+  [[nodiscard]] bool written_to_the_end(std::uint64_t block) const;
+  [[nodiscard]] bool dirty(std::uint64_t block) const;
+  // Ends a generation: settled(returned) is true once all that is dirty now has been answered.
+  [[nodiscard]] std::uint64_t next_generation() { return generation_++; }
+  [[nodiscard]] bool settled(std::uint64_t generation) const;
+  // Dirty bytes and those in WRITEs on their way.
+  [[nodiscard]] ByteCount pending_bytes() const { return dirty_bytes_ + sending_bytes_; }
+
+  // ---- changes made elsewhere
+
+  // Forgets what the server may know better: all but dirty bytes and those being sent.
+  void forget(Interval range);
+  // Returns how many dirty bytes are gone with it.
+  ByteCount truncate(ByteCount size);
+  // True when the block is gone.
+  bool evict(std::uint64_t block);
+
+ private:
+  struct Block {
+    std::shared_ptr<BlockBuffer> buffer;  // null until it is needed
+    std::optional<Interval> sending;
+    std::uint64_t dirty_generation = 0;
+    std::uint64_t sending_generation = 0;
+    std::vector<std::shared_ptr<Fetch>> fetches;
+    std::uint32_t holds = 0;
+    std::shared_ptr<OpenFile> writer;
+    BlockCache::Position position;
+  };
+
+  [[nodiscard]] static std::uint64_t index_of(ByteCount offset) { return offset / kBlockSize; }
+  [[nodiscard]] static Interval extent_of(std::uint64_t index) {
+    return {index * kBlockSize, (index + 1) * kBlockSize};
+  }
+  Block& block_at(std::uint64_t index);
+  [[nodiscard]] std::span<std::byte> memory(std::uint64_t index, Block& block, Interval range);
+  void reserve(std::uint64_t index, Block& block, ByteCount end, bool whole);
+  void replace_buffer(std::uint64_t index, Block& block, std::size_t capacity);
+  [[nodiscard]] static bool fetched_into(const Block& block, Interval range);
+  [[nodiscard]] static bool in_use_elsewhere(const Block& block, Interval range);
+  void fill_gaps(std::uint64_t index, Block& block, Interval range, std::span<const std::byte> bytes);
+  void make_stale(Block& block, Interval range);
+  void drop_if_empty(std::uint64_t index);
+
+  BlockCache& cache_;
+  const std::weak_ptr<Inode> inode_;
+  std::map<std::uint64_t, Block> blocks_;
+  IntervalSet valid_;
+  IntervalSet dirty_;  // inside valid_
+  std::set<std::uint64_t> unsettled_;
+  ByteCount dirty_bytes_ = 0;
+  ByteCount sending_bytes_ = 0;
+  std::uint64_t generation_ = 1;
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,95 @@
+#include "fsclient/filesystem.h"
+
+#include <algorithm>
+
+namespace tusk::client {
+namespace {
+
+Duration lifetime_of(const schema::AttachReply& attached, const std::optional<Duration>& wanted) {
+  return wanted.value_or(std::chrono::milliseconds(attached.attr_lifetime_ms()));
+}
+
+// A server that names no limit takes whole blocks.
+ByteCount call_max_of(const schema::AttachReply& attached) {
+  constexpr ByteCount kCallMin = 4096;
+  ByteCount most = kBlockSize;
+  if (attached.max_read() != 0) most = std::min<ByteCount>(most, attached.max_read());
+  if (attached.max_write() != 0) most = std::min<ByteCount>(most, attached.max_write());
+  return std::max(most, kCallMin);
+}
+
+}  // namespace
+
+Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& kernel,
+                       const schema::AttachReply& attached, Options options)
+    : options_(std::move(options)),
+      trust_(std::make_unique<LifetimeTrust>(lifetime_of(attached, options_.lifetime))),
+      remote_(caller, scheduler, attached),
+      core_{remote_,
+            scheduler,
+            *trust_,
+            kernel,
+            PathEstimate(options_.path, scheduler),
+            BlockCache(options_.cache_bytes),
+            InodeTable(attached.root().handle()),
+            call_max_of(attached)},
+      facts_(core_),
+      names_(core_, facts_),
+      reader_(core_),
+      write_behind_(core_, facts_) {
+  facts_.learn(*core_.inodes.root(), attached.root().attr(), scheduler.now());
+}
+
+Result<Filesystem::InodePointer> Filesystem::inode_of(NodeId node) {
+  ++core_.counters.operations;
+  InodePointer inode = core_.inodes.find(node);
+  if (!inode) return fail(from_errno(ESTALE), "an inode the kernel had forgotten");
+  return inode;
+}
+
+Duration Filesystem::attributes_lifetime(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return core_.trust.remaining(Fact::kAttributes, inode.attributes.learnt(), core_.scheduler.now());
+}
+
+EntryReply Filesystem::entry_for(const InodePointer& inode, Duration entry_lifetime) {
+  const AttributesReply known = attributes_for(*inode);
+  core_.inodes.remember(inode);
+  return {inode->id, known.attr, entry_lifetime, known.lifetime};
+}
+
+AttributesReply Filesystem::attributes_for(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return {options_.identity.to_local(inode.shown()),
+          core_.trust.remaining(Fact::kAttributes, inode.attributes.learnt(), core_.scheduler.now())};
+}
+
+// This mount changed something of the file that the answer did not tell: links, names.
+void Filesystem::touched(const InodePointer& inode) {
+  if (!inode) return;
+  const std::lock_guard lock(inode->mutex);
+  inode->attributes.expire(core_.scheduler.now());
+  if (inode->file) inode->file->touched_by_us = true;
+}
+
+void Filesystem::handle_attached(const schema::AttachReply& attached) {
+  remote_.handle_attached(attached);
+  if (!attached.resumed()) core_.last_error.set("the server restarted: locks taken before are gone");
+}
+
+void Filesystem::handle_pushed(const schema::Request& request) {
+  if (!request.has_invalidate()) return;
+  for (const auto& item : request.invalidate().items()) {
+    const InodePointer inode = core_.inodes.find(item.handle());
+    if (!inode) continue;
+    if (item.name().empty()) {
+      facts_.forget(*inode, item.data(), item.entries());
+      continue;
+    }
+    names_.changed_somehow(*inode, item.name());
+    core_.scheduler.post_notification(
+        [this, inode, name = item.name()] { core_.kernel.invalidate_entry(inode->id, name); });
+  }
+}
+
+}  // namespace tusk::client

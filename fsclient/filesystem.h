@@ -1,0 +1,245 @@
+// A mounted file system without FUSE: every operation as a method that returns at once and answers
+// through a callback. fuse_adapter.h translates the kernel's requests to it; tests call it directly.
+//
+// Answers come on the calling thread when everything needed is known, else on a network, worker or
+// notification thread; each exactly once unless the Filesystem is destroyed before. No callback runs
+// with a lock held. Errors are Results whose code to_errno() turns into what programs see.
+//
+// Whether a cached fact may be used is decided by Trust; mutations leave through Remote::mutate; what
+// the server says enters through Facts. docs/SEMANTICS.md tells programs what they can rely on.
+//
+// All methods are thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "fsclient/core.h"
+#include "fsclient/directory_cache.h"
+#include "fsclient/facts.h"
+#include "fsclient/identity_map.h"
+#include "fsclient/reader.h"
+#include "fsclient/write_behind.h"
+#include "proto/rpc/caller.h"
+
+namespace tusk::client {
+
+template <class T>
+using Done = std::move_only_function<void(Result<T>)>;
+
+// What a lookup brings. The kernel may use it for the two lifetimes without asking.
+struct EntryReply {
+  NodeId node;  // 0: known not to exist
+  Attributes attr;
+  Duration entry_lifetime{};
+  Duration attr_lifetime{};
+};
+
+struct AttributesReply {
+  Attributes attr;
+  Duration lifetime{};
+};
+
+// An open file or directory, as the kernel carries it around.
+using Handle = StrongInt<struct HandleTag>;
+
+struct OpenReply {
+  Handle handle;
+  bool keep_cache = false;  // what the kernel has of the file is still right
+};
+
+struct CreateReply {
+  EntryReply entry;
+  OpenReply open;
+};
+
+struct TimeNow {};
+using NewTime = std::variant<TimeNow, timespec>;
+
+struct NewAttributes {
+  std::optional<std::uint32_t> mode;
+  std::optional<std::uint32_t> uid;
+  std::optional<std::uint32_t> gid;
+  std::optional<ByteCount> size;
+  std::optional<NewTime> atime;
+  std::optional<NewTime> mtime;
+};
+
+// Where readdir puts entries. `next` is the offset to go on at after this entry. Returns false when
+// there is no room for it; then it was not added.
+struct DirectoryEntryOut {
+  std::string_view name;
+  std::uint64_t ino = 0;
+  std::uint32_t type = 0;                // DT_*
+  std::optional<EntryReply> attributes;  // with attributes, and they are known
+  std::uint64_t next = 0;
+};
+using DirectorySink = std::move_only_function<bool(const DirectoryEntryOut&)>;
+
+struct NewLock {
+  bool flock = false;
+  std::uint64_t owner = 0;
+  std::uint32_t type = 0;  // F_RDLCK, F_WRLCK, F_UNLCK
+  std::uint64_t start = 0;
+  std::uint64_t end = 0;  // inclusive
+  bool wait = false;
+  std::uint32_t pid = 0;
+};
+
+class Filesystem {
+ public:
+  struct Options {
+    IdentityMap identity = IdentityMap::real();
+    ByteCount cache_bytes = 512 * 1024 * 1024;
+    std::optional<Duration> lifetime;  // instead of the server's
+    bool read_only = false;
+    std::function<rpc::PathStats()> path = [] { return rpc::PathStats{}; };
+  };
+
+  // `caller`, `scheduler` and `kernel` must outlive it. Before it is destroyed no call may be in flight
+  // (the caller closed) and the scheduler must be stopped.
+  Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& kernel,
+             const schema::AttachReply& attached, Options options);
+
+  // ---- names
+  void lookup(Asker asker, NodeId parent, std::string name, Done<EntryReply> done);
+  void forget(NodeId node, std::uint64_t lookups);
+  void make_node(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint64_t rdev,
+                 std::string target, Done<EntryReply> done);
+  void remove(Asker asker, NodeId parent, std::string name, bool directory, Done<void> done);
+  void rename(Asker asker, NodeId old_parent, std::string old_name, NodeId new_parent, std::string new_name,
+              std::uint32_t flags, Done<void> done);
+  void link(Asker asker, NodeId node, NodeId new_parent, std::string new_name, Done<EntryReply> done);
+  void read_link(Asker asker, NodeId node, Done<std::string> done);
+
+  // ---- directories
+  [[nodiscard]] Result<Handle> open_directory(NodeId node);
+  // From `offset` on (0: the start, where a fresh listing begins); at least one entry unless at the end.
+  // `sink` must live until `done` ran.
+  void read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
+                      DirectorySink sink, Done<void> done);
+  void close_directory(Handle handle);
+  void sync_directory(Asker asker, NodeId node, Done<void> done);
+
+  // ---- attributes
+  void attributes(Asker asker, NodeId node, Done<AttributesReply> done);
+  void set_attributes(Asker asker, NodeId node, std::optional<Handle> handle, NewAttributes changes,
+                      Done<AttributesReply> done);
+  void statistics(Asker asker, NodeId node, Done<schema::StatFsReply> done);
+  void xattr(Asker asker, NodeId node, std::string name, Done<std::string> done);
+  void list_xattrs(Asker asker, NodeId node, Done<std::string> done);
+  void set_xattr(Asker asker, NodeId node, std::string name, std::string value, std::uint32_t flags,
+                 Done<void> done);
+  void remove_xattr(Asker asker, NodeId node, std::string name, Done<void> done);
+
+  // ---- files
+  void open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenReply> done);
+  void create(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint32_t flags,
+              Done<CreateReply> done);
+  void read(Asker asker, Handle handle, ByteCount offset, ByteCount length, ReadDone done);
+  void write(Asker asker, Handle handle, ByteCount offset, std::span<const std::byte> bytes,
+             Done<std::uint32_t> done);
+  // close(2): the server holds all that was written, or an error of it. `lock_owner`'s POSIX locks go.
+  void flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done);
+  // On the server's disk.
+  void sync(Asker asker, Handle handle, bool data_only, Done<void> done);
+  // The last reference is gone. `flock_owner`: its flock goes with it.
+  void release(Handle handle, std::optional<std::uint64_t> flock_owner);
+  void allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,
+                Done<void> done);
+  void seek(Asker asker, Handle handle, ByteCount offset, std::uint32_t whence, Done<ByteCount> done);
+  void copy_range(Asker asker, Handle source, ByteCount source_offset, Handle target, ByteCount target_offset,
+                  ByteCount length, Done<ByteCount> done);
+
+  // ---- locks
+  void test_lock(Asker asker, Handle handle, NewLock lock, Done<schema::LockReply> done);
+  void set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done);
+
+  // ---- the mount
+  // All that programs wrote until now is on the server, or has failed.
+  void flush_all(Done<void> done) { write_behind_.flush_all(std::move(done)); }
+  [[nodiscard]] ByteCount pending_bytes() const { return write_behind_.pending(); }
+  [[nodiscard]] const Counters& counters() const { return core_.counters; }
+  [[nodiscard]] const LastError& last_error() const { return core_.last_error; }
+  [[nodiscard]] ByteCount cache_used() const { return core_.cache.budget()->used(); }
+  [[nodiscard]] ByteCount cache_cap() const { return core_.cache.budget()->cap(); }
+  [[nodiscard]] std::size_t inodes_known() { return core_.inodes.remembered(); }
+
+  // The channel's events, on its network thread.
+  void handle_attached(const schema::AttachReply& attached);
+  void handle_pushed(const schema::Request& request);
+
+ private:
+  static constexpr std::uint32_t kOpenReadAhead = 128 * 1024;
+  static constexpr ByteCount kCopyRangeMax = 1ull << 30;
+
+  using InodePointer = std::shared_ptr<Inode>;
+
+  [[nodiscard]] Result<InodePointer> inode_of(NodeId node);
+  [[nodiscard]] static std::shared_ptr<OpenFile>& file_of(Handle handle);
+  [[nodiscard]] Duration attributes_lifetime(Inode& inode);
+  // Counts a reference of the kernel's.
+  [[nodiscard]] EntryReply entry_for(const InodePointer& inode, Duration entry_lifetime);
+  [[nodiscard]] AttributesReply attributes_for(Inode& inode);
+  // The same for what the server has told just now.
+  [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode);
+  void touched(const InodePointer& inode);
+  void note_removed(const InodePointer& inode, const schema::RemoveReply& reply, TimePoint started);
+
+  void fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done);
+  void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
+                           const NewAttributes& changes, Done<AttributesReply> done);
+  void note_truncated(Inode& inode, ByteCount size);
+  void adopt_change(Inode& inode);
+  [[nodiscard]] bool known_without_xattrs(Inode& inode);
+  void xattrs_changed(const InodePointer& inode);
+
+  void send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags, Done<OpenReply> done);
+  [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
+                                         std::uint32_t flags, TimePoint started,
+                                         std::span<const std::byte> body);
+  [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags);
+
+  void append(const Asker& asker, const std::shared_ptr<OpenFile>& file, ByteCount offset, SharedBytes bytes,
+              Done<std::uint32_t> done);
+  void note_appended(const std::shared_ptr<OpenFile>& file, ByteCount expected, const SharedBytes& bytes,
+                     const schema::WriteReply& reply, TimePoint started);
+  void commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only, Done<void> done);
+  void make_durable(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
+                    Done<void> done);
+  void note_uncommitted(FileState& file);
+  [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
+  void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, TimePoint started);
+
+  void send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock, bool test,
+                 Done<schema::LockReply> done);
+  void give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, ErrorCode code);
+  void after_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
+                  Done<void> done);
+  void unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFile>& file, std::uint64_t owner,
+                     Done<void> done);
+
+  struct OpenDirectory {
+    InodePointer inode;
+    std::shared_ptr<Listing> listing;  // under the inode's mutex
+  };
+  struct DirectoryRead;
+  void continue_directory(const std::shared_ptr<DirectoryRead>& read);
+
+  const Options options_;
+  const std::unique_ptr<Trust> trust_;
+  Remote remote_;
+  Core core_;
+  Facts facts_;
+  DirectoryCache names_;
+  Reader reader_;
+  WriteBehind write_behind_;
+};
+
+}  // namespace tusk::client

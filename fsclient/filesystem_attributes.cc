@@ -1,0 +1,246 @@
+// Filesystem: attributes of all kinds, extended ones included.
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+namespace {
+
+// The kernel asks for it before every write, to take a written program's privileges away.
+constexpr std::string_view kCapability = "security.capability";
+
+}  // namespace
+
+// ---------------------------------------------------------------- stat
+
+void Filesystem::attributes(Asker asker, NodeId node, Done<AttributesReply> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  ++core_.counters.lookups;
+  AttributesReply known = attributes_for(**found);
+  if (known.lifetime > Duration::zero()) {
+    ++core_.counters.lookups_from_cache;
+    return done(std::move(known));
+  }
+  fetch_attributes(asker, *found, std::move(done));
+}
+
+void Filesystem::fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done) {
+  schema::Request request;
+  request.mutable_getattr()->set_handle(inode->handle);
+  {
+    const std::lock_guard lock(inode->mutex);
+    request.mutable_getattr()->set_open_id(inode->any_open_id());
+  }
+  remote_.ask(asker, std::move(request), schema::Reply::kAttr,
+              [this, inode, started = core_.scheduler.now(),
+               done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                // A removed directory that somebody is still in: the server has forgotten it, we have not.
+                AttributesReply known = attributes_for(*inode);
+                if (!reply && reply.error().code == from_errno(ESTALE) && known.attr.mode != 0 &&
+                    known.attr.nlink == 0)
+                  return done(std::move(known));
+                if (!reply) return done(std::unexpected(reply.error()));
+                const bool changed = facts_.learn(*inode, reply->message.attr().attr(), started);
+                if (!changed) return done(attributes_for(*inode));
+                // Behind the kernel's dropping of the old pages, which was posted before.
+                core_.scheduler.post_notification(
+                    [this, inode, done = std::move(done)]() mutable { done(attributes_for(*inode)); });
+              });
+}
+
+// ---------------------------------------------------------------- chmod, chown, truncate, utimens
+
+void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> handle, NewAttributes changes,
+                                Done<AttributesReply> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  if (changes.uid) {
+    const auto uid = options_.identity.uid_to_server(*changes.uid);
+    if (!uid) return done(std::unexpected(uid.error()));
+    changes.uid = *uid;
+  }
+  if (changes.gid) {
+    const auto gid = options_.identity.gid_to_server(*changes.gid);
+    if (!gid) return done(std::unexpected(gid.error()));
+    changes.gid = *gid;
+  }
+  const bool nothing =
+      !changes.mode && !changes.uid && !changes.gid && !changes.size && !changes.atime && !changes.mtime;
+  if (nothing) return attributes(std::move(asker), node, std::move(done));
+  std::uint64_t open_id = 0;
+  {
+    const std::lock_guard lock((*found)->mutex);
+    open_id = handle ? file_of(*handle)->open_id : (*found)->any_open_id();
+  }
+  // After the writes before it: a late one would move the time that is set here, or undo the truncation.
+  write_behind_.flush(
+      asker, *found,
+      [this, asker, inode = *found, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
+        if (!flushed) return done(std::unexpected(flushed.error()));
+        send_set_attributes(asker, inode, open_id, changes, std::move(done));
+      });
+}
+
+void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
+                                     const NewAttributes& changes, Done<AttributesReply> done) {
+  schema::Request request;
+  schema::SetAttrRequest& set = *request.mutable_setattr();
+  set.set_handle(inode->handle);
+  set.set_open_id(open_id);
+  if (changes.mode) set.set_mode(*changes.mode);
+  if (changes.uid) set.set_uid(*changes.uid);
+  if (changes.gid) set.set_gid(*changes.gid);
+  if (changes.size) set.set_size(*changes.size);
+  if (changes.atime) {
+    if (const auto* time = std::get_if<timespec>(&*changes.atime)) {
+      set.set_atime_s(time->tv_sec);
+      set.set_atime_ns(static_cast<std::uint32_t>(time->tv_nsec));
+    } else {
+      set.set_atime_now(true);
+    }
+  }
+  if (changes.mtime) {
+    if (const auto* time = std::get_if<timespec>(&*changes.mtime)) {
+      set.set_mtime_s(time->tv_sec);
+      set.set_mtime_ns(static_cast<std::uint32_t>(time->tv_nsec));
+    } else {
+      set.set_mtime_now(true);
+    }
+  }
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kAttr,
+      [this, inode, size = changes.size, times = changes.mtime.has_value(), started = core_.scheduler.now(),
+       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        if (!reply) {
+          const std::lock_guard lock(inode->mutex);
+          inode->attributes.expire(core_.scheduler.now());
+        } else {
+          if (size) note_truncated(*inode, *size);
+          facts_.learn_own(*inode, reply->message.attr().attr(), started);
+          if (size || times) adopt_change(*inode);
+        }
+        if (!reply) return done(std::unexpected(reply.error()));
+        done(attributes_for(*inode));
+      });
+}
+
+// What is cached past the shorter of both sizes is not the file's any more.
+void Filesystem::note_truncated(Inode& inode, ByteCount size) {
+  const std::lock_guard lock(inode.mutex);
+  if (!inode.file) return;
+  write_behind_.note_dropped(inode.file->data.truncate(std::min(size, inode.size())));
+  inode.file->written_end = 0;
+}
+
+// This mount set the size or the time itself: what it holds belongs to the file as it is now, unless
+// what it held before was of no certain version.
+void Filesystem::adopt_change(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  if (inode.file && inode.file->data_change != 0) inode.file->data_change = inode.attributes.value().change;
+}
+
+void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  request.mutable_statfs()->set_handle((*found)->handle);
+  remote_.ask(asker, std::move(request), schema::Reply::kStatfs,
+              [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                if (!reply) return done(std::unexpected(reply.error()));
+                done(std::move(*reply->message.mutable_statfs()));
+              });
+}
+
+// ---------------------------------------------------------------- extended attributes
+
+bool Filesystem::known_without_xattrs(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.attributes.value().no_xattrs &&
+         core_.trust.may_use(Fact::kAttributes, inode.attributes.learnt(), core_.scheduler.now());
+}
+
+void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::string> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  const InodePointer inode = *found;
+  const bool capability = name == kCapability;
+  bool absent = known_without_xattrs(*inode);
+  if (capability && !absent) {
+    const std::lock_guard lock(inode->mutex);
+    absent = inode->file && inode->file->capability_absent;
+  }
+  if (absent) return done(fail(from_errno(ENODATA), "getxattr"));
+  // Other people's numbers in an ACL mean nothing here, and ls asks for it with every file.
+  if (!options_.identity.is_real() && name.starts_with("system.posix_acl_"))
+    return done(fail(from_errno(EOPNOTSUPP), "ACLs need identity=real"));
+  schema::Request request;
+  request.mutable_getxattr()->set_handle(inode->handle);
+  request.mutable_getxattr()->set_name(name);
+  remote_.ask(asker, std::move(request), schema::Reply::kXattr,
+              [inode, capability, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                if (reply) return done(std::move(*reply->message.mutable_xattr()->mutable_value()));
+                if (capability && reply.error().code == from_errno(ENODATA)) {
+                  const std::lock_guard lock(inode->mutex);
+                  if (inode->file) inode->file->capability_absent = true;
+                }
+                done(std::unexpected(reply.error()));
+              });
+}
+
+void Filesystem::list_xattrs(Asker asker, NodeId node, Done<std::string> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  if (known_without_xattrs(**found)) return done(std::string());
+  schema::Request request;
+  request.mutable_listxattr()->set_handle((*found)->handle);
+  remote_.ask(asker, std::move(request), schema::Reply::kXattr,
+              [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                if (!reply) return done(std::unexpected(reply.error()));
+                done(std::move(*reply->message.mutable_xattr()->mutable_value()));
+              });
+}
+
+// An ACL also changes the mode, and the change counter moves: what is known is to be asked for again.
+void Filesystem::xattrs_changed(const InodePointer& inode) {
+  touched(inode);
+  const std::lock_guard lock(inode->mutex);
+  inode->attributes.adjust([](Attributes& attr) { attr.no_xattrs = false; });
+  if (inode->file) inode->file->capability_absent = false;
+}
+
+void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::string value, std::uint32_t flags,
+                           Done<void> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  schema::SetXattrRequest& set = *request.mutable_setxattr();
+  set.set_handle((*found)->handle);
+  set.set_name(std::move(name));
+  set.set_value(std::move(value));
+  set.set_flags(flags);
+  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
+                 [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   xattrs_changed(inode);
+                   if (!reply) return done(std::unexpected(reply.error()));
+                   done({});
+                 });
+}
+
+void Filesystem::remove_xattr(Asker asker, NodeId node, std::string name, Done<void> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  request.mutable_removexattr()->set_handle((*found)->handle);
+  request.mutable_removexattr()->set_name(std::move(name));
+  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
+                 [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   xattrs_changed(inode);
+                   if (!reply) return done(std::unexpected(reply.error()));
+                   done({});
+                 });
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,94 @@
+// Filesystem: locks, which are all the server's, and what they promise about data.
+//
+// Who gets a lock sees what the last holder wrote: data goes to the server before an unlock, and what is
+// cached is checked after a lock.
+#include <fcntl.h>
+
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+
+void Filesystem::send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
+                           bool test, Done<schema::LockReply> done) {
+  schema::Request request;
+  schema::LockRequest& message = *request.mutable_lock();
+  message.set_handle(file->inode->handle);
+  message.set_open_id(file->open_id);
+  message.set_flock(lock.flock);
+  message.set_owner(lock.owner);
+  message.set_type(lock.type);
+  message.set_start(lock.start);
+  message.set_end(lock.end);
+  message.set_wait(lock.wait);
+  message.set_test(test);
+  message.set_pid(lock.pid);
+  // No sequence number: a lock asked for twice is one lock, and a wait without end would keep the
+  // server from forgetting the replies of everything after it.
+  remote_.wait_for(asker, std::move(request), schema::Reply::kLock,
+                   [file, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                     if (!reply) return done(std::unexpected(reply.error()));
+                     done(std::move(*reply->message.mutable_lock()));
+                   });
+}
+
+void Filesystem::test_lock(Asker asker, Handle handle, NewLock lock, Done<schema::LockReply> done) {
+  ++core_.counters.operations;
+  send_lock(asker, file_of(handle), lock, true, std::move(done));
+}
+
+void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done) {
+  ++core_.counters.operations;
+  const std::shared_ptr<OpenFile> file = file_of(handle);
+  auto send = [this, asker, file, lock, done = std::move(done)](Result<void> flushed) mutable {
+    if (!flushed) return done(std::move(flushed));
+    send_lock(
+        asker, file, lock, false,
+        [this, asker, file, lock, done = std::move(done)](const Result<schema::LockReply>& reply) mutable {
+          if (reply) return after_lock(asker, file, lock, std::move(done));
+          give_back(file, lock, reply.error().code);
+          done(std::unexpected(reply.error()));
+        });
+  };
+  if (lock.type == F_UNLCK) return write_behind_.flush(asker, file->inode, std::move(send));
+  send({});
+}
+
+// A wait that was given up may have been granted in the same moment. Nobody would ever release that
+// lock; but POSIX locks the owner had before must stay.
+void Filesystem::give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, ErrorCode code) {
+  if (code != ErrorCode::kCancelled || lock.type == F_UNLCK) return;
+  if (!lock.flock) {
+    const std::lock_guard guard(file->inode->mutex);
+    if (file->inode->lock_owners.contains(lock.owner)) return;
+  }
+  lock.type = F_UNLCK;
+  lock.wait = false;
+  send_lock({}, file, lock, false, [](const Result<schema::LockReply>&) {});
+}
+
+void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
+                            Done<void> done) {
+  if (lock.type == F_UNLCK) return done({});
+  if (!lock.flock) {
+    const std::lock_guard guard(file->inode->mutex);
+    file->inode->lock_owners.insert(lock.owner);
+  }
+  // Notices what others changed while they held it, drops our bytes and the kernel's before the answer.
+  fetch_attributes(asker, file->inode,
+                   [file, done = std::move(done)](const Result<AttributesReply>&) mutable { done({}); });
+}
+
+// close(2) releases all POSIX locks the process has on the file. Most have none: no call then.
+void Filesystem::unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFile>& file, std::uint64_t owner,
+                               Done<void> done) {
+  bool has_locks = false;
+  {
+    const std::lock_guard lock(file->inode->mutex);
+    has_locks = file->inode->lock_owners.erase(owner) > 0;
+  }
+  if (!has_locks) return done({});
+  send_lock(asker, file, {.owner = owner, .type = F_UNLCK, .end = INT64_MAX}, false,
+            [done = std::move(done)](const Result<schema::LockReply>&) mutable { done({}); });
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,321 @@
+// Filesystem: lookups, and operations that change which names there are.
+#include <dirent.h>
+
+#include <cerrno>
+
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+namespace {
+
+constexpr std::uint32_t kRenameExchange = 2;  // RENAME_EXCHANGE
+
+}  // namespace
+
+void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<EntryReply> done) {
+  const Result<InodePointer> found = inode_of(parent);
+  if (!found) return done(std::unexpected(found.error()));
+  const InodePointer directory = *found;
+  ++core_.counters.lookups;
+  const NameAnswer known = names_.lookup(*directory, name);
+  if (known.kind == NameAnswer::Kind::kAbsent) {
+    ++core_.counters.lookups_from_cache;
+    return done(EntryReply{.entry_lifetime = known.remaining});
+  }
+  if (known.kind == NameAnswer::Kind::kExists && attributes_lifetime(*known.inode) > Duration::zero()) {
+    ++core_.counters.lookups_from_cache;
+    return done(entry_for(known.inode, known.remaining));
+  }
+  names_.note_miss(asker, directory);
+  schema::Request request;
+  request.mutable_lookup()->set_parent(directory->handle);
+  request.mutable_lookup()->set_name(name);
+  remote_.ask(asker, std::move(request), schema::Reply::kNode,
+              [this, directory, name, started = core_.scheduler.now(),
+               done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                if (!reply && reply.error().code == from_errno(ENOENT)) {
+                  names_.learn_absent(*directory, name);
+                  const Duration lifetime =
+                      core_.trust.remaining(Fact::kAbsence, {core_.scheduler.now()}, core_.scheduler.now());
+                  return done(EntryReply{.entry_lifetime = lifetime});
+                }
+                if (!reply) return done(std::unexpected(reply.error()));
+                const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), started);
+                if (!inode) return done(std::unexpected(inode.error()));
+                names_.learn(*directory, name, *inode);
+                done(fresh_entry(*inode));
+              });
+}
+
+EntryReply Filesystem::fresh_entry(const InodePointer& inode) {
+  const TimePoint now = core_.scheduler.now();
+  return entry_for(inode, core_.trust.remaining(Fact::kEntry, {now}, now));
+}
+
+void Filesystem::forget(NodeId node, std::uint64_t lookups) { core_.inodes.forget(node, lookups); }
+
+void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::uint32_t mode,
+                           std::uint64_t rdev, std::string target, Done<EntryReply> done) {
+  const Result<InodePointer> found = inode_of(parent);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  schema::MakeNodeRequest& make = *request.mutable_make_node();
+  make.set_parent((*found)->handle);
+  make.set_name(name);
+  make.set_mode(mode);
+  make.set_target(std::move(target));
+  make.set_rdev(rdev);
+  remote_.mutate(asker, std::move(request), schema::Reply::kNode,
+                 [this, directory = *found, name, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) {
+                     names_.changed_somehow(*directory, name);
+                     return done(std::unexpected(reply.error()));
+                   }
+                   const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), started);
+                   if (!inode) return done(std::unexpected(inode.error()));
+                   names_.changed(*directory, name, *inode);
+                   done(fresh_entry(*inode));
+                 });
+}
+
+void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_directory, Done<void> done) {
+  const Result<InodePointer> found = inode_of(parent);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  schema::RemoveRequest& remove = *request.mutable_remove();
+  remove.set_parent((*found)->handle);
+  remove.set_name(name);
+  remove.set_directory(is_directory);
+  remote_.mutate(asker, std::move(request), schema::Reply::kRemove,
+                 [this, directory = *found, name, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) {
+                     names_.changed_somehow(*directory, name);
+                     return done(std::unexpected(reply.error()));
+                   }
+                   const InodePointer removed = names_.last_known(*directory, name);
+                   names_.changed(*directory, name, nullptr);
+                   note_removed(removed, reply->message.remove(), started);
+                   done({});
+                 });
+}
+
+// What is left of a file whose name is gone. An answer without attributes: nobody has it any more but
+// those who have it open here.
+void Filesystem::note_removed(const InodePointer& inode, const schema::RemoveReply& reply,
+                              TimePoint started) {
+  if (!inode) return;
+  if (reply.has_attr()) return facts_.learn_own(*inode, reply.attr(), started);
+  touched(inode);
+  const std::lock_guard lock(inode->mutex);
+  inode->attributes.adjust([](Attributes& attr) { attr.nlink = 0; });
+}
+
+void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, NodeId new_parent,
+                        std::string new_name, std::uint32_t flags, Done<void> done) {
+  const Result<InodePointer> from = inode_of(old_parent);
+  const Result<InodePointer> to = inode_of(new_parent);
+  if (!from || !to) return done(std::unexpected(from ? to.error() : from.error()));
+  schema::Request request;
+  schema::RenameRequest& rename = *request.mutable_rename();
+  rename.set_old_parent((*from)->handle);
+  rename.set_old_name(old_name);
+  rename.set_new_parent((*to)->handle);
+  rename.set_new_name(new_name);
+  rename.set_flags(flags);
+  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
+                 [this, from = *from, to = *to, old_name, new_name, flags,
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   const InodePointer moved = names_.last_known(*from, old_name);
+                   const InodePointer replaced = names_.last_known(*to, new_name);
+                   const bool exchange = (flags & kRenameExchange) != 0;
+                   touched(moved);
+                   touched(replaced);
+                   if (!reply || !moved || (exchange && !replaced)) {
+                     names_.changed_somehow(*from, old_name);
+                     names_.changed_somehow(*to, new_name);
+                   } else {
+                     names_.changed(*from, old_name, exchange ? replaced : nullptr);
+                     names_.changed(*to, new_name, moved);
+                   }
+                   if (!reply) return done(std::unexpected(reply.error()));
+                   done({});
+                 });
+}
+
+void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string new_name,
+                      Done<EntryReply> done) {
+  const Result<InodePointer> inode = inode_of(node);
+  const Result<InodePointer> to = inode_of(new_parent);
+  if (!inode || !to) return done(std::unexpected(inode ? to.error() : inode.error()));
+  schema::Request request;
+  schema::LinkRequest& link = *request.mutable_link();
+  link.set_handle((*inode)->handle);
+  link.set_new_parent((*to)->handle);
+  link.set_new_name(new_name);
+  remote_.mutate(asker, std::move(request), schema::Reply::kNode,
+                 [this, inode = *inode, to = *to, new_name, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) {
+                     names_.changed_somehow(*to, new_name);
+                     return done(std::unexpected(reply.error()));
+                   }
+                   facts_.learn_own(*inode, reply->message.node().node().attr(), started);
+                   names_.changed(*to, new_name, inode);
+                   done(fresh_entry(inode));
+                 });
+}
+
+void Filesystem::read_link(Asker asker, NodeId node, Done<std::string> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  std::optional<std::string> known;
+  {
+    const std::lock_guard lock((*found)->mutex);
+    known = (*found)->link_target;  // a symlink's target never changes
+  }
+  if (known) return done(std::move(*known));
+  schema::Request request;
+  request.mutable_readlink()->set_handle((*found)->handle);
+  remote_.ask(asker, std::move(request), schema::Reply::kReadlink,
+              [inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                if (!reply) return done(std::unexpected(reply.error()));
+                std::string target = reply->message.readlink().target();
+                {
+                  const std::lock_guard lock(inode->mutex);
+                  inode->link_target = target;
+                }
+                done(std::move(target));
+              });
+}
+
+// ---------------------------------------------------------------- directories
+
+// One readdir in progress.
+struct Filesystem::DirectoryRead {
+  DirectoryRead(OpenDirectory* from, std::shared_ptr<Listing> names, std::uint64_t first, bool attributes,
+                DirectorySink out, Done<void> then)
+      : directory(from),
+        listing(std::move(names)),
+        offset(first),
+        with_attributes(attributes),
+        sink(std::move(out)),
+        done(std::move(then)) {}
+
+  OpenDirectory* directory;
+  const std::shared_ptr<Listing> listing;
+  std::uint64_t offset;
+  const bool with_attributes;
+  DirectorySink sink;
+  Done<void> done;
+  std::atomic<bool> ended{false};
+
+  void end(Result<void> result) {
+    if (!ended.exchange(true)) done(std::move(result));
+  }
+};
+
+namespace {
+
+// Offsets 1 and 2 come after "." and "..", 3 + i after entry i.
+constexpr std::uint64_t kDotOffsets = 2;
+// Entries taken from the listing at a time; the kernel asks with a page or more, about 24 entries each.
+constexpr std::size_t kEntriesAtATime = 64;
+
+}  // namespace
+
+Result<Handle> Filesystem::open_directory(NodeId node) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return std::unexpected(found.error());
+  {
+    const std::lock_guard lock((*found)->mutex);
+    if (!(*found)->directory) return fail(from_errno(ENOTDIR), "opendir");
+  }
+  return Handle(reinterpret_cast<std::uint64_t>(new OpenDirectory{*found, nullptr}));
+}
+
+void Filesystem::close_directory(Handle handle) { delete reinterpret_cast<OpenDirectory*>(handle.value()); }
+
+void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
+                                DirectorySink sink, Done<void> done) {
+  ++core_.counters.operations;
+  auto* directory = reinterpret_cast<OpenDirectory*>(handle.value());
+  std::shared_ptr<Listing> listing;
+  {
+    const std::lock_guard lock(directory->inode->mutex);
+    listing = directory->listing;
+  }
+  if (offset == 0 || !listing) {
+    listing = names_.begin(asker, directory->inode);
+    const std::lock_guard lock(directory->inode->mutex);
+    directory->listing = listing;
+  }
+  auto read = std::make_shared<DirectoryRead>(directory, std::move(listing), offset, with_attributes,
+                                              std::move(sink), std::move(done));
+  if (asker.interrupt) {
+    asker.interrupt->on_fire([this, weak = std::weak_ptr(read)] {
+      core_.scheduler.post_after(kInterruptGrace, [weak] {
+        if (const auto stuck = weak.lock()) stuck->end(fail(ErrorCode::kCancelled, "readdir"));
+      });
+    });
+  }
+  continue_directory(read);
+}
+
+void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) {
+  const std::uint64_t ino = attributes_for(*read->directory->inode).attr.ino;
+  bool added = false;
+  for (const std::string_view dots : {".", ".."}) {
+    if (read->offset >= dots.size()) continue;
+    if (!read->sink({dots, ino, DT_DIR, std::nullopt, dots.size()})) return read->end({});
+    read->offset = dots.size();
+    added = true;
+  }
+  for (;;) {
+    std::vector<ListedEntry> entries;
+    std::move_only_function<void()> wake = [this, read] {
+      core_.scheduler.post([this, read] { continue_directory(read); });
+    };
+    // What was added already is worth a reply; more will be asked for.
+    if (added) wake = [] {};
+    const Result<bool> ready = names_.read(*read->directory->inode, *read->listing,
+                                           read->offset - kDotOffsets, kEntriesAtATime, entries, wake);
+    if (added && (!ready || !*ready || entries.empty())) return read->end({});
+    if (!ready) return read->end(std::unexpected(ready.error()));
+    if (!*ready) return;
+    if (entries.empty()) return read->end({});
+    for (const ListedEntry& entry : entries) {
+      DirectoryEntryOut out{entry.name, entry.ino, entry.type, std::nullopt, read->offset + 1};
+      if (read->with_attributes && entry.inode) {
+        const Duration lifetime =
+            std::min(core_.trust.remaining(Fact::kEntry, entry.learnt, core_.scheduler.now()),
+                     attributes_lifetime(*entry.inode));
+        if (lifetime > Duration::zero()) out.attributes = entry_for(entry.inode, lifetime);
+      }
+      if (!read->sink(out)) {
+        if (out.attributes) core_.inodes.forget(entry.inode->id, 1);  // it was not told after all
+        return read->end({});
+      }
+      ++read->offset;
+      added = true;
+    }
+  }
+}
+
+void Filesystem::sync_directory(Asker asker, NodeId node, Done<void> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  request.mutable_commit()->set_handle((*found)->handle);
+  request.mutable_commit()->set_directory(true);
+  remote_.ask(asker, std::move(request), schema::Reply::kCommit,
+              [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                // Of a directory that was removed nothing is left to be made safe.
+                const bool gone = !reply && reply.error().code == from_errno(ESTALE);
+                if (!reply && !gone) return done(std::unexpected(reply.error()));
+                done({});
+              });
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,105 @@
+// Filesystem: fallocate, lseek for holes, and copying done by the server. All after the writes before.
+#include <algorithm>
+#include <cerrno>
+
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+
+// The server has changed bytes of the file on our behalf.
+void Filesystem::note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr,
+                                        TimePoint started) {
+  {
+    const std::lock_guard lock(inode.mutex);
+    if (!inode.file) return;
+    inode.file->data.forget(range);
+    inode.file->data_handed_out = true;
+    note_uncommitted(*inode.file);
+  }
+  facts_.learn_own(inode, attr, started);
+  adopt_change(inode);
+}
+
+void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,
+                          Done<void> done) {
+  ++core_.counters.operations;
+  const std::shared_ptr<OpenFile> file = file_of(handle);
+  auto send = [this, asker, file, offset, length, mode,
+               done = std::move(done)](Result<void> flushed) mutable {
+    if (!flushed) return done(std::move(flushed));
+    schema::Request request;
+    schema::AllocateRequest& allocate = *request.mutable_allocate();
+    allocate.set_handle(file->inode->handle);
+    allocate.set_open_id(file->open_id);
+    allocate.set_offset(offset);
+    allocate.set_length(length);
+    allocate.set_mode(mode);
+    remote_.mutate(asker, std::move(request), schema::Reply::kAttr,
+                   [this, file, offset, started = core_.scheduler.now(),
+                    done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                     if (!reply) return done(std::unexpected(reply.error()));
+                     // Some modes move everything behind the range.
+                     note_changed_on_server(*file->inode, {offset, kWholeFile.end},
+                                            reply->message.attr().attr(), started);
+                     done({});
+                   });
+  };
+  write_behind_.flush(asker, file->inode, std::move(send));
+}
+
+void Filesystem::seek(Asker asker, Handle handle, ByteCount offset, std::uint32_t whence,
+                      Done<ByteCount> done) {
+  ++core_.counters.operations;
+  const std::shared_ptr<OpenFile> file = file_of(handle);
+  auto send = [this, asker, file, offset, whence, done = std::move(done)](Result<void> flushed) mutable {
+    if (!flushed) return done(std::unexpected(flushed.error()));
+    schema::Request request;
+    schema::SeekRequest& seek = *request.mutable_seek();
+    seek.set_handle(file->inode->handle);
+    seek.set_open_id(file->open_id);
+    seek.set_offset(offset);
+    seek.set_whence(whence);
+    remote_.ask(asker, std::move(request), schema::Reply::kSeek,
+                [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                  if (!reply) return done(std::unexpected(reply.error()));
+                  done(reply->message.seek().offset());
+                });
+  };
+  write_behind_.flush(asker, file->inode, std::move(send));
+}
+
+void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset, Handle target,
+                            ByteCount target_offset, ByteCount length, Done<ByteCount> done) {
+  ++core_.counters.operations;
+  const std::shared_ptr<OpenFile> from = file_of(source);
+  const std::shared_ptr<OpenFile> to = file_of(target);
+  schema::Request request;
+  schema::CopyRangeRequest& copy = *request.mutable_copy_range();
+  copy.set_source(from->inode->handle);
+  copy.set_source_open_id(from->open_id);
+  copy.set_source_offset(source_offset);
+  copy.set_target(to->inode->handle);
+  copy.set_target_open_id(to->open_id);
+  copy.set_target_offset(target_offset);
+  copy.set_length(std::min(length, kCopyRangeMax));
+  auto send = [this, asker, to, target_offset, request = std::move(request),
+               done = std::move(done)](Result<void> flushed) mutable {
+    if (!flushed) return done(std::unexpected(flushed.error()));
+    remote_.mutate(asker, std::move(request), schema::Reply::kCopyRange,
+                   [this, to, target_offset, started = core_.scheduler.now(),
+                    done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                     if (!reply) return done(std::unexpected(reply.error()));
+                     const schema::CopyRangeReply& copied = reply->message.copy_range();
+                     note_changed_on_server(*to->inode, {target_offset, target_offset + copied.copied()},
+                                            copied.target(), started);
+                     done(copied.copied());
+                   });
+  };
+  write_behind_.flush(asker, from->inode,
+                      [this, asker, to, send = std::move(send)](Result<void> flushed) mutable {
+                        if (!flushed) return send(std::move(flushed));
+                        write_behind_.flush(asker, to->inode, std::move(send));
+                      });
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,127 @@
+// What this mount knows of one file of the server, whatever its names are.
+//
+// Everything but the constants is protected by `mutex`. Nobody holds two inodes' mutexes at once, and
+// no reply, call or notification is made while one is held (deferred.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fsclient/attr_cache.h"
+#include "fsclient/directory.h"
+#include "fsclient/file_data.h"
+#include "fsclient/read_ahead.h"
+#include "proto/base/result.h"
+#include "proto/base/strong_int.h"
+
+namespace tusk::client {
+
+class InodeTable;
+
+// The kernel's name for an inode: never used for another one as long as the mount lives.
+using NodeId = StrongInt<struct NodeIdTag>;
+constexpr NodeId kRootNode{1};
+
+// Waits until all that is dirty at a moment has been answered.
+struct FlushWaiter {
+  std::uint64_t generation = 0;
+  std::uint64_t ticket = 0;  // to give up
+  std::move_only_function<void(Result<void>)> done;
+};
+
+// The part of an inode that only regular files need.
+struct FileState {
+  FileState(BlockCache& cache, std::weak_ptr<Inode> inode) : data(cache, std::move(inode)) {}
+
+  FileData data;
+  // The server's change counter that the data (ours and the kernel's) belongs to; 0: mixed, unknown.
+  std::uint64_t data_change = 0;
+  bool data_handed_out = false;  // the kernel may cache some of it
+  // This mount renamed, linked or unlinked the file: its change counter moves without the bytes.
+  bool touched_by_us = false;
+
+  // Our own writes, as far as the attributes do not tell of them yet.
+  ByteCount written_end = 0;  // the file reaches at least so far
+  timespec written_time{};    // when a program last wrote
+  TimePoint last_write{};     // when the last WRITE or other change of ours was answered
+  bool timer_armed = false;   // write-behind's
+
+  // A failed write is told to everyone who has the file open: each OpenFile remembers what it told.
+  std::uint64_t errors = 0;
+  Error last_error;
+
+  // Writes that were answered and not committed; lost if the server machine restarts.
+  bool uncommitted = false;
+  std::string uncommitted_boot_id;
+
+  std::vector<FlushWaiter> flush_waiters;
+  std::uint64_t next_ticket = 1;
+  bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
+};
+
+class Inode : public std::enable_shared_from_this<Inode> {
+ public:
+  Inode(InodeTable& table, NodeId node, std::string server_handle)
+      : id(node), handle(std::move(server_handle)), table_(table) {}
+  Inode(const Inode&) = delete;
+  Inode& operator=(const Inode&) = delete;
+  ~Inode();
+
+  const NodeId id;
+  const std::string handle;  // the server's, for ever
+
+  std::mutex mutex;
+  CachedAttributes attributes;
+  std::unique_ptr<FileState> file;       // regular files
+  std::unique_ptr<Directory> directory;  // directories
+  std::optional<std::string> link_target;
+  std::vector<OpenFile*> open_files;
+  std::set<std::uint64_t> lock_owners;  // POSIX locks were granted to them
+
+  // The size programs see: the server's, or further if they wrote more than it knows of.
+  [[nodiscard]] ByteCount size() const;
+  // The attributes programs see.
+  [[nodiscard]] Attributes shown() const;
+  // Writes of this mount that the answer to a request sent at `started` may or may not include.
+  [[nodiscard]] bool written_since(TimePoint started) const;
+  // An open file that a request about this inode can name; 0: none. Needed once it has no name.
+  [[nodiscard]] std::uint64_t any_open_id() const;
+
+ private:
+  InodeTable& table_;
+};
+
+// One open(2). Shared by the kernel's handle, WRITEs still to be sent, and READs on their way; the
+// server is told of the close when the last of them is gone.
+struct OpenFile {
+  OpenFile(std::shared_ptr<Inode> of, std::uint64_t id, std::uint32_t open_flags,
+           std::move_only_function<void(std::uint64_t)> on_close);
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile();
+
+  [[nodiscard]] bool readable() const;
+  [[nodiscard]] bool writable() const;
+  [[nodiscard]] bool append() const;
+  [[nodiscard]] bool synchronous() const;
+  [[nodiscard]] bool direct() const;
+
+  const std::shared_ptr<Inode> inode;
+  const std::uint64_t open_id;
+  const std::uint32_t flags;
+
+  // Protected by the inode's mutex.
+  std::uint64_t errors_told = 0;
+  ReadAhead read_ahead;
+  bool reading_ahead = false;  // counts as one of Reader's streams
+
+ private:
+  std::move_only_function<void(std::uint64_t)> on_close_;
+};
+
+}  // namespace tusk::client

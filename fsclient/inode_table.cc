@@ -1,0 +1,61 @@
+#include "fsclient/inode_table.h"
+
+namespace tusk::client {
+
+InodeTable::InodeTable(std::string root_handle) : root_(intern(root_handle)) { remember(root_); }
+
+std::shared_ptr<Inode> InodeTable::intern(std::string_view handle) {
+  const std::lock_guard lock(mutex_);
+  const auto known = by_handle_.find(handle);
+  if (known != by_handle_.end())
+    if (std::shared_ptr<Inode> inode = known->second.lock()) return inode;
+  auto inode = std::make_shared<Inode>(*this, NodeId(next_id_++), std::string(handle));
+  by_handle_[inode->handle] = inode;
+  return inode;
+}
+
+std::shared_ptr<Inode> InodeTable::find(std::string_view handle) {
+  const std::lock_guard lock(mutex_);
+  const auto known = by_handle_.find(handle);
+  return known == by_handle_.end() ? nullptr : known->second.lock();
+}
+
+std::shared_ptr<Inode> InodeTable::find(NodeId id) {
+  const std::lock_guard lock(mutex_);
+  const auto known = by_id_.find(id);
+  return known == by_id_.end() ? nullptr : known->second.inode;
+}
+
+void InodeTable::remember(const std::shared_ptr<Inode>& inode) {
+  const std::lock_guard lock(mutex_);
+  Remembered& entry = by_id_[inode->id];
+  entry.inode = inode;
+  ++entry.lookups;
+}
+
+void InodeTable::forget(NodeId id, std::uint64_t lookups) {
+  std::shared_ptr<Inode> gone;  // after the lock: its destructor takes it again
+  const std::lock_guard lock(mutex_);
+  const auto known = by_id_.find(id);
+  if (id == kRootNode || known == by_id_.end()) return;
+  if (known->second.lookups > lookups) {
+    known->second.lookups -= lookups;
+    return;
+  }
+  gone = std::move(known->second.inode);
+  by_id_.erase(known);
+}
+
+std::size_t InodeTable::remembered() {
+  const std::lock_guard lock(mutex_);
+  return by_id_.size();
+}
+
+// A new Inode of the same handle may have been made before the old one was quite gone.
+void InodeTable::handle_gone(const std::string& handle) {
+  const std::lock_guard lock(mutex_);
+  const auto known = by_handle_.find(handle);
+  if (known != by_handle_.end() && known->second.expired()) by_handle_.erase(known);
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,288 @@
+#include "fsclient/mount_daemon.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "fsclient/filesystem.h"
+#include "fsclient/known_servers.h"
+#include "fsclient/mount.h"
+#include "fsclient/mount_table.h"
+#include "fsclient/status.h"
+#include "proto/crypto/identity.h"
+#include "proto/crypto/primitives.h"
+#include "proto/io/clock.h"
+
+namespace tusk::client {
+namespace {
+
+constexpr std::size_t kSessionBytes = 16;
+constexpr std::uint32_t kSchemaVersion = 1;
+
+std::string server_name_of(const rpc::MountUrl& url) {
+  return url.host.find(':') == std::string::npos ? fmt::format("{}:{}", url.host, url.port)
+                                                 : fmt::format("[{}]:{}", url.host, url.port);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+bool asks_for_real(const MountSettings& settings) {
+  if (settings.uid || settings.gid) return false;
+  return settings.identity == IdentityWish::kReal ||
+         (settings.identity == IdentityWish::kAuto && ::geteuid() == 0);
+}
+
+schema::AttachRequest attach_of(const MountSettings& settings) {
+  std::array<std::byte, kSessionBytes> session{};
+  crypto::random_bytes(session);
+  schema::AttachRequest attach;
+  attach.set_export_name(settings.url.export_name);
+  attach.set_token(std::string(as_text(settings.url.token)));
+  attach.set_session(std::string(as_text(session)));
+  attach.set_read_only(settings.read_only);
+  attach.set_client_name(host_name());
+  attach.set_version(kSchemaVersion);
+  attach.set_identity_real(asks_for_real(settings));
+  return attach;
+}
+
+// The URL's fingerprint, else what is pinned, else whatever answers (and that is pinned then).
+Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, const crypto::Identity& identity,
+                                              const KnownServers& known) {
+  const std::string server = server_name_of(settings.url);
+  std::optional<crypto::Fingerprint> expected = settings.url.fingerprint;
+  if (!expected) {
+    TUSK_ASSIGN(expected, known.find(server));
+  }
+  rpc::ChannelOptions options{.host = settings.url.host,
+                              .port = settings.url.port,
+                              .identity = &identity,
+                              .server_fingerprint = expected,
+                              .attach = attach_of(settings),
+                              .outage = settings.outage,
+                              .connect_timeout = settings.connect_timeout};
+  TUSK_ASSIGN(std::unique_ptr<rpc::Channel> channel, rpc::Channel::connect(std::move(options)));
+  TUSK_ASSIGN(const std::optional<crypto::Fingerprint> pinned, known.find(server));
+  if (pinned != channel->server_fingerprint())
+    if (const Result<void> saved = known.remember(server, channel->server_fingerprint()); !saved)
+      spdlog::warn("the server's key could not be remembered: {}", saved.error().message());
+  return channel;
+}
+
+IdentityMap identity_map(const MountSettings& settings, const schema::AttachReply& attached) {
+  if (attached.identity_real()) return IdentityMap::real(settings.umask);
+  return IdentityMap::as_user({.server_uid = attached.owner_uid(),
+                               .server_gid = attached.owner_gid(),
+                               .uid = settings.uid.value_or(::geteuid()),
+                               .gid = settings.gid.value_or(::getegid())},
+                              settings.umask);
+}
+
+// Signals that end a mount, for a thread of its own to take.
+sigset_t ending_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// A flush that somebody waits for.
+class Flushed {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_all();
+  }
+  // False if `give_up` became true before.
+  bool wait(const std::atomic<bool>& give_up) {
+    std::unique_lock lock(mutex_);
+    while (!done_ && !give_up) changed_.wait_for(lock, std::chrono::milliseconds(50));
+    return done_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+// The running mount, wired together. Members in the order they come to life.
+class MountedServer {
+ public:
+  MountedServer(const MountSettings& settings, rpc::Channel& channel)
+      : settings_(settings), channel_(channel) {
+    const schema::AttachReply attached = channel.attached();
+    facts_ = {.version = TUSK_VERSION,
+              .mountpoint = settings.mountpoint,
+              .server = fmt::format("tusk://{}/{}", server_name_of(settings.url), settings.url.export_name),
+              .server_name = attached.server_name(),
+              .server_key = channel.server_fingerprint().to_text(),
+              .read_only = attached.read_only(),
+              .identity_real = attached.identity_real(),
+              .mounted_at = io::now()};
+    mount_ = std::make_unique<Mount>(MountOptions{.source = facts_.server,
+                                                  .mountpoint = settings.mountpoint,
+                                                  .read_only = facts_.read_only,
+                                                  .allow_other = settings.allow_other || ::geteuid() == 0,
+                                                  .acls = settings.acls && facts_.identity_real,
+                                                  .auto_unmount = settings.auto_unmount,
+                                                  .kernel_options = settings.kernel_options});
+    const ByteCount cache = settings.cache_bytes != 0 ? settings.cache_bytes : cache_bytes_default();
+    filesystem_ =
+        std::make_unique<Filesystem>(channel, scheduler_, *mount_, attached,
+                                     Filesystem::Options{.identity = identity_map(settings, attached),
+                                                         .cache_bytes = cache,
+                                                         .lifetime = settings.attr_timeout,
+                                                         .read_only = facts_.read_only,
+                                                         .path = [&channel] { return channel.stats(); }});
+    channel.observe(
+        {.reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
+         .pushed = [this](const schema::Request& request) { filesystem_->handle_pushed(request); }});
+  }
+
+  ~MountedServer() {
+    control_.reset();
+    mount_->wait();
+    channel_.close();
+    scheduler_.stop();
+    filesystem_.reset();
+  }
+
+  Result<void> start() {
+    TUSK_TRY(mount_->start(*filesystem_));
+    auto control = ControlServer::start(
+        control_socket(settings_.mountpoint),
+        {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },
+         .pending = [this] { return filesystem_->pending_bytes(); },
+         .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); }});
+    if (control)
+      control_ = std::move(*control);
+    else
+      spdlog::warn("tusk status will not find this mount: {}", control.error().message());
+    return {};
+  }
+
+  // Until it is unmounted, by whomever; then everything is brought to the server.
+  void serve(std::atomic<bool>& impatient) {
+    mount_->wait();
+    if (!flush(impatient))
+      spdlog::error("ended with {} bytes not on the server", filesystem_->pending_bytes());
+  }
+
+  // Everything that programs wrote is on the server. False if it was given up.
+  bool flush(const std::atomic<bool>& give_up) {
+    const auto flushed = std::make_shared<Flushed>();
+    filesystem_->flush_all([flushed](const Result<void>&) { flushed->set(); });
+    return flushed->wait(give_up);
+  }
+
+  void end(const std::atomic<bool>& impatient) {
+    if (!flush(impatient)) spdlog::warn("not waiting for {} bytes", filesystem_->pending_bytes());
+    if (!mount_->serving()) return;
+    if (!mount_->unmount(false)) {
+      spdlog::warn("{} is in use: it is taken away from its users", settings_.mountpoint.string());
+      (void)mount_->unmount(true);
+      (void)flush(impatient);
+      mount_->abort();
+    }
+  }
+
+ private:
+  const MountSettings& settings_;
+  rpc::Channel& channel_;
+  MountFacts facts_;
+  ThreadScheduler scheduler_;
+  std::unique_ptr<Mount> mount_;
+  std::unique_ptr<Filesystem> filesystem_;
+  std::unique_ptr<ControlServer> control_;
+};
+
+}  // namespace
+
+Result<void> run_mount(const MountSettings& settings, const std::function<void()>& live) {
+  const sigset_t signals = ending_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  TUSK_TRY(Mount::check(settings.mountpoint));
+  TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(settings.state_directory));
+  const KnownServers known(settings.state_directory / "known_servers");
+  TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known));
+  if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
+    return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
+
+  std::atomic<bool> impatient{false};
+  std::atomic<bool> over{false};
+  MountedServer mounted(settings, *channel);
+  TUSK_TRY(mounted.start());
+  std::thread ending;
+  std::thread listening([&] {
+    for (;;) {
+      int signal = 0;
+      if (sigwait(&signals, &signal) != 0 || over) return;
+      if (ending.joinable()) {
+        impatient = true;
+        continue;
+      }
+      spdlog::info("{}: flushing and unmounting", ::strsignal(signal));
+      // On a thread of its own: the next signal ends its waiting.
+      ending = std::thread([&] { mounted.end(impatient); });
+    }
+  });
+  spdlog::info("{} is mounted on {}", settings.url.export_name, settings.mountpoint.string());
+  live();
+  mounted.serve(impatient);
+  over = true;
+  ::pthread_kill(listening.native_handle(), SIGTERM);
+  listening.join();
+  if (ending.joinable()) ending.join();
+  spdlog::info("{} is unmounted", settings.mountpoint.string());
+  return {};
+}
+
+std::string explain(const Error& error, const MountSettings& settings) {
+  const std::string server = server_name_of(settings.url);
+  switch (error.code) {
+    case ErrorCode::kUnreachable:
+    case ErrorCode::kTimedOut:
+      return fmt::format(
+          "{} does not answer: is tuskd running there, and does every firewall on the way let UDP port {} "
+          "pass?{}",
+          server, settings.url.port, error.context.empty() ? "" : " (" + error.context + ")");
+    case ErrorCode::kFingerprintMismatch:
+      return fmt::format(
+          "{} has another key than {}: either somebody is in between, or the server was set up anew; in that "
+          "case get "
+          "a new URL from its administrator, or remove its line from {} ({})",
+          server, settings.url.fingerprint ? "the URL says" : "at the first mount",
+          (settings.state_directory / "known_servers").string(), error.context);
+    case ErrorCode::kTokenRefused:
+      return fmt::format(
+          "{} does not let us in to '{}': the token in the URL is missing, wrong, expired or for another "
+          "export; get a "
+          "new URL from its administrator (tuskd token), or have this client's key allowed (tuskd allow)",
+          server, settings.url.export_name);
+    case ErrorCode::kNoSuchExport:
+      return fmt::format("{} exports nothing called '{}'", server, settings.url.export_name);
+    case ErrorCode::kVersionMismatch:
+      return fmt::format(
+          "{} speaks another version of the protocol: use the same version of Tusk on both machines", server);
+    default:
+      return error.message();
+  }
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,268 @@
+#include "fsclient/mount_settings.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <numeric>
+
+namespace tusk::client {
+namespace {
+
+constexpr ByteCount kMiB = 1024 * 1024;
+constexpr ByteCount kCacheMin = 16 * kMiB;
+
+template <class Number>
+Result<Number> parse_number(std::string_view text, int base = 10) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty())
+    return fail(ErrorCode::kBadConfig, fmt::format("'{}' is not a number", text));
+  return number;
+}
+
+Result<Duration> parse_seconds(std::string_view text) {
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  constexpr double kMax = 1e9;
+  if (error != std::errc() || end != text.data() + text.size() || seconds < 0 || seconds > kMax)
+    return fail(ErrorCode::kBadConfig, fmt::format("'{}' is not a number of seconds", text));
+  return from_seconds(seconds);
+}
+
+Result<uid_t> parse_user(const std::string& text) {
+  if (const passwd* user = ::getpwnam(text.c_str())) return user->pw_uid;
+  return parse_number<uid_t>(text);
+}
+
+Result<gid_t> parse_group(const std::string& text) {
+  if (const group* found = ::getgrnam(text.c_str())) return found->gr_gid;
+  return parse_number<gid_t>(text);
+}
+
+// ---------------------------------------------------------------- options with a meaning for us
+
+using Set = Result<void> (*)(MountSettings&, const std::string& value);
+
+struct Option {
+  std::string_view name;
+  std::string_view value;  // what to write after '=', "" for none
+  std::string_view help;
+  Set set;
+};
+
+template <class T, class Parse>
+Result<void> assign(T& target, Parse parsed) {
+  if (!parsed) return std::unexpected(std::move(parsed).error());
+  target = *parsed;
+  return {};
+}
+
+Result<void> set_identity(MountSettings& settings, const std::string& value) {
+  if (value == "auto")
+    settings.identity = IdentityWish::kAuto;
+  else if (value == "real")
+    settings.identity = IdentityWish::kReal;
+  else if (value == "user")
+    settings.identity = IdentityWish::kUser;
+  else
+    return fail(ErrorCode::kBadConfig, "identity is auto, real or user");
+  return {};
+}
+
+Result<void> set_outage(MountSettings& settings, const std::string& value) {
+  constexpr std::string_view kFail = "fail:";
+  if (value == "wait") {
+    settings.outage.fail_after.reset();
+    return {};
+  }
+  if (!value.starts_with(kFail)) return fail(ErrorCode::kBadConfig, "outage is wait or fail:SECONDS");
+  TUSK_ASSIGN(const unsigned seconds, parse_number<unsigned>(std::string_view(value).substr(kFail.size())));
+  settings.outage.fail_after = std::chrono::seconds(seconds);
+  return {};
+}
+
+Result<void> set_cache(MountSettings& settings, const std::string& value) {
+  TUSK_ASSIGN(settings.cache_bytes, parse_size(value));
+  if (settings.cache_bytes < kCacheMin) return fail(ErrorCode::kBadConfig, "cache-mem is at least 16M");
+  return {};
+}
+
+constexpr Option kOptions[] = {
+    {"ro", "", "read-only",
+     [](MountSettings& s, const std::string&) -> Result<void> { return s.read_only = true, Result<void>(); }},
+    {"rw", "", "read and write (default; the server may allow less)",
+     [](MountSettings& s, const std::string&) -> Result<void> {
+       return s.read_only = false, Result<void>();
+     }},
+    {"allow_other", "", "other users may use the mount (default for root)",
+     [](MountSettings& s, const std::string&) -> Result<void> {
+       return s.allow_other = true, Result<void>();
+     }},
+    {"identity", "auto|real|user",
+     "whose files they are: as on the server (real), or the mounting user's (user); auto: real for root "
+     "where the server grants it",
+     set_identity},
+    {"uid", "USER", "owner to show; implies identity=user",
+     [](MountSettings& s, const std::string& v) { return assign(s.uid, parse_user(v)); }},
+    {"gid", "GROUP", "group to show; implies identity=user",
+     [](MountSettings& s, const std::string& v) { return assign(s.gid, parse_group(v)); }},
+    {"umask", "OCTAL", "permission bits not to show",
+     [](MountSettings& s, const std::string& v) { return assign(s.umask, parse_number<mode_t>(v, 8)); }},
+    {"acl", "", "the kernel here enforces ACLs (identity=real; costs round trips)",
+     [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = true, Result<void>(); }},
+    {"cache_mem", "SIZE", "memory for file data, e.g. 256M (default 512M or 1/8 of RAM)", set_cache},
+    {"attr_timeout", "SECONDS", "how long names and attributes are trusted (default: the server says, 1)",
+     [](MountSettings& s, const std::string& v) { return assign(s.attr_timeout, parse_seconds(v)); }},
+    {"outage", "wait|fail:SECONDS", "while the server is out of reach: wait (default), or fail after a while",
+     set_outage},
+    {"connect_timeout", "SECONDS", "how long the mount command tries (default 10)",
+     [](MountSettings& s, const std::string& v) -> Result<void> {
+       TUSK_ASSIGN(const unsigned seconds, parse_number<unsigned>(v));
+       s.connect_timeout = std::chrono::seconds(std::max(1u, seconds));
+       return {};
+     }},
+    {"no_auto_unmount", "", "leave the mount point as it is if the daemon dies",
+     [](MountSettings& s, const std::string&) -> Result<void> {
+       return s.auto_unmount = false, Result<void>();
+     }},
+};
+
+// Passed on to the kernel.
+constexpr std::string_view kKernelOptions[] = {
+    "nosuid",      "suid",          "nodev",      "dev",      "noexec",   "exec",
+    "noatime",     "atime",         "nodiratime", "diratime", "relatime", "norelatime",
+    "strictatime", "nostrictatime", "sync",       "async",    "dirsync"};
+
+// For mount(8), fstab and init systems, or the only way we know.
+constexpr std::string_view kIgnored[] = {"defaults",
+                                         "_netdev",
+                                         "nofail",
+                                         "auto",
+                                         "noauto",
+                                         "user",
+                                         "users",
+                                         "nouser",
+                                         "nousers",
+                                         "owner",
+                                         "group",
+                                         "reconnect",
+                                         "nonempty",
+                                         "big_writes",
+                                         "silent",
+                                         "loud",
+                                         "default_permissions"};
+
+// Mount tables name the same thing with '-' and with '_'.
+std::string normal(std::string_view name) {
+  std::string text(name);
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+std::string suggestion(std::string_view name) {
+  // Half of a short word changed is another word.
+  const std::size_t close_enough = std::min<std::size_t>(3, name.size() / 2);
+  std::string_view best;
+  std::size_t distance = close_enough + 1;
+  const auto consider = [&](std::string_view known) {
+    const std::size_t d = edit_distance(name, known);
+    if (d < distance) std::tie(best, distance) = std::pair(known, d);
+  };
+  for (const Option& option : kOptions) consider(option.name);
+  for (const std::string_view known : kKernelOptions) consider(known);
+  return best.empty() ? "tusk mount --help lists them" : fmt::format("did you mean {}?", best);
+}
+
+Result<void> apply_option(std::string_view text, MountSettings& settings) {
+  const auto equals = text.find('=');
+  const bool has_value = equals != std::string_view::npos;
+  const std::string name = normal(text.substr(0, equals));
+  const std::string value(has_value ? text.substr(equals + 1) : "");
+  if (name.starts_with("x_") || name == "comment" || std::ranges::find(kIgnored, name) != std::end(kIgnored))
+    return {};
+  if (std::ranges::find(kKernelOptions, name) != std::end(kKernelOptions)) {
+    settings.kernel_options.push_back(name);
+    return {};
+  }
+  for (const Option& option : kOptions) {
+    if (option.name != name) continue;
+    if (has_value == option.value.empty())
+      return fail(ErrorCode::kBadConfig, option.value.empty() ? fmt::format("option {} takes no value", name)
+                                                              : fmt::format("option {} needs a value: {}={}",
+                                                                            name, name, option.value));
+    Result<void> set = option.set(settings, value);
+    if (!set) return fail(ErrorCode::kBadConfig, fmt::format("option {}: {}", name, set.error().context));
+    return set;
+  }
+  return fail(ErrorCode::kBadConfig, fmt::format("unknown option '{}': {}", name, suggestion(name)));
+}
+
+}  // namespace
+
+ByteCount cache_bytes_default() {
+  const auto pages = static_cast<ByteCount>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
+  const auto page_size = static_cast<ByteCount>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  return std::clamp(pages * page_size / 8, 64 * kMiB, 512 * kMiB);
+}
+
+Result<ByteCount> parse_size(std::string_view text) {
+  ByteCount number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (unit.ends_with("ib"))
+    unit.resize(unit.size() - 2);
+  else if (unit.ends_with("b"))
+    unit.resize(unit.size() - 1);
+  constexpr std::string_view kUnits = "kmgt";
+  const auto power = unit.empty() ? 0 : kUnits.find(unit.front()) + 1;
+  const bool known = unit.empty() || (unit.size() == 1 && power != 0);
+  constexpr ByteCount kMax = 1ull << 50;
+  if (error != std::errc() || !known || number > (kMax >> (10 * power)))
+    return fail(ErrorCode::kBadConfig, fmt::format("'{}' is not a size (like 256M or 2G)", text));
+  return number << (10 * power);
+}
+
+Result<void> apply_options(std::string_view list, MountSettings& settings) {
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    const std::string_view option = list.substr(0, comma);
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+    if (!option.empty()) TUSK_TRY(apply_option(option, settings));
+  }
+  return {};
+}
+
+std::string options_help() {
+  std::string text = "Options for -o:\n";
+  for (const Option& option : kOptions) {
+    const std::string left =
+        option.value.empty() ? std::string(option.name) : fmt::format("{}={}", option.name, option.value);
+    text += fmt::format("  {:<28}{}\n", left, option.help);
+  }
+  text +=
+      "  nosuid, nodev, noexec, noatime, sync, ... as for mount(8); x-*, _netdev, nofail, noauto are "
+      "ignored\n";
+  return text;
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,49 @@
+// What the path to the server carries, for sizing windows: asked for often, so remembered for a while.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include "fsclient/scheduler.h"
+#include "proto/rpc/path_stats.h"
+
+namespace tusk::client {
+
+// Thread-safe.
+class PathEstimate {
+ public:
+  static constexpr Duration kAgeMax = std::chrono::milliseconds(50);
+
+  PathEstimate(std::function<rpc::PathStats()> source, Scheduler& scheduler)
+      : source_(std::move(source)), scheduler_(scheduler) {}
+
+  [[nodiscard]] rpc::PathStats fresh() const { return source_(); }
+
+  // On a slow line packing costs less time than it saves. What we send tells best what the line
+  // carries: what we receive depends on what was asked for.
+  static constexpr double kSlowMax = 12.5e6;  // bytes/s
+  [[nodiscard]] bool slow() const {
+    const double bandwidth = recent().send_bandwidth;
+    return bandwidth > 0 && bandwidth < kSlowMax;
+  }
+
+  [[nodiscard]] rpc::PathStats recent() const {
+    const std::lock_guard lock(mutex_);
+    const TimePoint now = scheduler_.now();
+    if (learnt_ == TimePoint::min() || now - learnt_ > kAgeMax) {
+      stats_ = source_();
+      learnt_ = now;
+    }
+    return stats_;
+  }
+
+ private:
+  const std::function<rpc::PathStats()> source_;
+  Scheduler& scheduler_;
+  mutable std::mutex mutex_;
+  mutable TimePoint learnt_ = TimePoint::min();
+  mutable rpc::PathStats stats_;
+};
+
+}  // namespace tusk::client

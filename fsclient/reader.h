@@ -1,0 +1,75 @@
+// Answers reads: from the file's data in memory, else by fetching what is missing, and fetches ahead of
+// readers that go in order.
+//
+// A read waits for exactly the fetches that bring its bytes, in any order of arrival, and is answered
+// on a worker thread; a read whose bytes are there is answered on the thread that asks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "fsclient/core.h"
+#include "fsclient/deferred.h"
+
+namespace tusk::client {
+
+// What a read is answered with: pieces of memory in order; fewer bytes than asked for only at the end
+// of the file.
+using ReadPieces = std::vector<SharedBytes>;
+using ReadDone = std::move_only_function<void(Result<ReadPieces>)>;
+
+// One read that a program waits for. Everything but the constants: under the inode's mutex.
+struct ReadOperation {
+  std::shared_ptr<OpenFile> file;
+  Interval range;
+  ReadDone done;
+  Interval held;              // its blocks stay
+  std::uint32_t waiting = 0;  // fetches that have not ended
+  std::uint32_t rounds = 0;
+  bool ended = false;
+};
+
+class Reader {
+ public:
+  // A miss that fits no pattern brings its surroundings in units of this.
+  static constexpr ByteCount kRandomGrain = 32 * 1024;
+  // A file that others keep changing under a read: give up rather than fetch for ever.
+  static constexpr std::uint32_t kRoundsMax = 32;
+  // Read ahead when the path is not known yet, and at least: what 1 Gbit/s holds at 200 ms, and a little.
+  // A slow line is not hurt, because what nobody waits for any more is given up.
+  static constexpr ByteCount kWindowUnknown = 32 * 1024 * 1024;
+  static constexpr ByteCount kWindowMin = 32 * 1024 * 1024;
+  // A short miss is answered before bulk transfers.
+  static constexpr ByteCount kInteractiveMax = 128 * 1024;
+
+  explicit Reader(Core& core) : core_(core) {}
+
+  // `file` is open for reading.
+  void read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval range, ReadDone done);
+  // The open file will not be read any more: stops reading ahead for it. Fetches nobody waits for are
+  // given up once it was the last one.
+  void handle_close(const std::shared_ptr<OpenFile>& file);
+
+  // How far one of the readers may read ahead now, bytes.
+  [[nodiscard]] ByteCount window_max() const;
+
+ private:
+  using Operation = std::shared_ptr<ReadOperation>;
+
+  void advance(const Operation& op);
+  void end(ReadOperation& op, Result<ReadPieces> result, Deferred& after);
+  void read_ahead(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after);
+  void start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after);
+  void call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);
+  void finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch,
+              Result<rpc::CallReply> reply);
+  static Result<rpc::CallReply> unpack(const Fetch& fetch, rpc::CallReply reply);
+  Result<void> take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
+                       const Result<rpc::CallReply>& reply);
+
+  Core& core_;
+  std::atomic<std::uint32_t> streams_{0};  // open files read in order
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,106 @@
+#include "fsclient/remote.h"
+
+#include <memory>
+
+namespace tusk::client {
+namespace {
+
+Result<rpc::CallReply> checked(Result<rpc::CallReply> reply, Remote::Kind expected) {
+  if (reply && reply->message.result_case() != expected)
+    return fail(ErrorCode::kMalformed, "the server's answer is of another kind than the question");
+  return reply;
+}
+
+}  // namespace
+
+Remote::Remote(rpc::Caller& caller, Scheduler& scheduler, const schema::AttachReply& attached)
+    : caller_(caller),
+      scheduler_(scheduler),
+      identity_real_(attached.identity_real()),
+      boot_id_(attached.boot_id()) {}
+
+void Remote::ask(const Asker& asker, schema::Request request, Kind expected, Answer done) {
+  rpc::CallRequest call;
+  call.message = std::move(request);
+  send(asker, std::move(call), expected, kInterruptGrace, std::move(done));
+}
+
+void Remote::wait_for(const Asker& asker, schema::Request request, Kind expected, Answer done) {
+  rpc::CallRequest call;
+  call.message = std::move(request);
+  send(asker, std::move(call), expected, Duration::zero(), std::move(done));
+}
+
+void Remote::ask_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done) {
+  send(asker, std::move(call), expected, kInterruptGrace, std::move(done));
+}
+
+void Remote::mutate(const Asker& asker, schema::Request request, Kind expected, Answer done) {
+  rpc::CallRequest call;
+  call.message = std::move(request);
+  mutate_with_body(asker, std::move(call), expected, std::move(done));
+}
+
+void Remote::mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done) {
+  const std::uint64_t sequence = begin_mutation();
+  call.message.set_sequence(sequence);
+  call.message.set_sequence_done(answered_below());
+  send(asker, std::move(call), expected, kInterruptGrace,
+       [this, sequence, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+         end_mutation(sequence);
+         done(std::move(reply));
+       });
+}
+
+rpc::CallId Remote::transfer(rpc::CallRequest call, Kind expected, Answer done) {
+  return caller_.call(std::move(call),
+                      [expected, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                        done(checked(std::move(reply), expected));
+                      });
+}
+
+void Remote::send(const Asker& asker, rpc::CallRequest call, Kind expected, Duration grace, Answer done) {
+  identify(asker, call.message);
+  const rpc::CallId id = transfer(std::move(call), expected, std::move(done));
+  if (!asker.interrupt) return;
+  asker.interrupt->on_fire([this, id, grace] {
+    if (grace == Duration::zero()) return caller_.cancel(id);
+    scheduler_.post_after(grace, [this, id] { caller_.cancel(id); });
+  });
+}
+
+void Remote::identify(const Asker& asker, schema::Request& request) const {
+  if (!identity_real_) return;
+  // The client kernel checks permissions (default_permissions); the server needs to know whose new
+  // files are. Supplementary groups decide neither.
+  request.mutable_caller()->set_uid(asker.uid);
+  request.mutable_caller()->set_gid(asker.gid);
+}
+
+std::uint64_t Remote::begin_mutation() {
+  const std::lock_guard lock(mutex_);
+  unanswered_.insert(unanswered_.end(), next_sequence_);
+  return next_sequence_++;
+}
+
+void Remote::end_mutation(std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  unanswered_.erase(sequence);
+}
+
+std::uint64_t Remote::answered_below() const {
+  const std::lock_guard lock(mutex_);
+  return unanswered_.empty() ? next_sequence_ : *unanswered_.begin();
+}
+
+void Remote::handle_attached(const schema::AttachReply& attached) {
+  const std::lock_guard lock(mutex_);
+  boot_id_ = attached.boot_id();
+}
+
+std::string Remote::boot_id() const {
+  const std::lock_guard lock(mutex_);
+  return boot_id_;
+}
+
+}  // namespace tusk::client

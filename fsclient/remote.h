@@ -1,0 +1,75 @@
+// The server as the rest of the client sees it: requests with the asking user's identity, mutations
+// with their sequence numbers, replies of the kind that was asked for.
+//
+// Every mutation of the mount passes through mutate(): the operation log of a later version goes here.
+// What it does not do: cache, retry (rpc::Caller does), or know of inodes.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "fsclient/interrupt.h"
+#include "fsclient/scheduler.h"
+#include "proto/base/result.h"
+#include "proto/rpc/caller.h"
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::client {
+
+// Who asks for an operation and how they can take it back.
+struct Asker {
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t pid = 0;
+  std::shared_ptr<Interrupt> interrupt;  // null: cannot be interrupted
+};
+
+class Remote {
+ public:
+  using Answer = std::move_only_function<void(Result<rpc::CallReply>)>;
+  using Kind = schema::Reply::ResultCase;
+
+  // Both must outlive the Remote and all its calls.
+  Remote(rpc::Caller& caller, Scheduler& scheduler, const schema::AttachReply& attached);
+
+  // All thread-safe; `done` runs on the network thread, or never if the caller is destroyed first. A
+  // reply of another kind than `expected` is kMalformed.
+  void ask(const Asker& asker, schema::Request request, Kind expected, Answer done);
+  void mutate(const Asker& asker, schema::Request request, Kind expected, Answer done);
+  // A lock can take for ever to come, so giving up needs no grace period.
+  void wait_for(const Asker& asker, schema::Request request, Kind expected, Answer done);
+  // With bulk bytes. `call` must not have a sequence number.
+  rpc::CallId transfer(rpc::CallRequest call, Kind expected, Answer done);
+  // transfer() that must happen once only (append).
+  void mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done);
+  // With a reply body.
+  void ask_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done);
+  void cancel(rpc::CallId id) { caller_.cancel(id); }
+
+  // The session was attached anew. Thread-safe.
+  void handle_attached(const schema::AttachReply& attached);
+  // Changes when the server machine restarts. Thread-safe.
+  [[nodiscard]] std::string boot_id() const;
+
+ private:
+  void send(const Asker& asker, rpc::CallRequest call, Kind expected, Duration grace, Answer done);
+  void identify(const Asker& asker, schema::Request& request) const;
+  [[nodiscard]] std::uint64_t begin_mutation();
+  void end_mutation(std::uint64_t sequence);
+  [[nodiscard]] std::uint64_t answered_below() const;
+
+  rpc::Caller& caller_;
+  Scheduler& scheduler_;
+  const bool identity_real_;
+
+  mutable std::mutex mutex_;
+  std::string boot_id_;
+  std::uint64_t next_sequence_ = 1;
+  std::set<std::uint64_t> unanswered_;
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,117 @@
+#include "fsclient/status.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace tusk::client {
+
+using Json = nlohmann::ordered_json;
+
+std::string status_json(const MountFacts& facts, const rpc::PathStats& path, Filesystem& filesystem,
+                        TimePoint now) {
+  const Counters& counters = filesystem.counters();
+  const auto [last_error, errors] = filesystem.last_error().value();
+  const Json json{
+      {"version", facts.version},
+      {"pid", ::getpid()},
+      {"mountpoint", facts.mountpoint.string()},
+      {"server", facts.server},
+      {"server_name", facts.server_name},
+      {"server_key", facts.server_key},
+      {"read_only", facts.read_only},
+      {"identity", facts.identity_real ? "real" : "user"},
+      {"connected", path.connected},
+      {"mounted_s", to_seconds(now - facts.mounted_at)},
+      {"path",
+       {{"address", path.peer_address},
+        {"rtt_s", to_seconds(path.rtt_smoothed)},
+        {"rtt_min_s", to_seconds(path.rtt_min)},
+        {"queueing_delay_s", to_seconds(path.queueing_delay)},
+        {"send_bytes_per_s", path.send_bandwidth},
+        {"receive_bytes_per_s", path.receive_bandwidth},
+        {"loss", path.loss},
+        {"mtu", path.mtu},
+        {"bytes_sent", path.bytes_sent},
+        {"bytes_received", path.bytes_received},
+        {"packets_sent", path.packets_sent},
+        {"packets_received", path.packets_received},
+        {"packets_lost", path.packets_lost},
+        {"reconnects", path.reconnects},
+        {"calls_in_flight", path.calls_in_flight}}},
+      {"read_bytes", counters.read.load()},
+      {"read_cached_bytes", counters.read_from_cache.load()},
+      {"fetched_bytes", counters.fetched.load()},
+      {"fetched_ahead_bytes", counters.fetched_ahead.load()},
+      {"written_bytes", counters.written.load()},
+      {"sent_bytes", counters.sent.load()},
+      {"pending_bytes", filesystem.pending_bytes()},
+      {"lookups", counters.lookups.load()},
+      {"lookups_cached", counters.lookups_from_cache.load()},
+      {"operations", counters.operations.load()},
+      {"cache_used_bytes", filesystem.cache_used()},
+      {"cache_max_bytes", filesystem.cache_cap()},
+      {"inodes", filesystem.inodes_known()},
+      {"errors", errors},
+      {"last_error", last_error},
+  };
+  // File names in errors are bytes, JSON is UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+namespace {
+
+std::string size_text(double bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  return fmt::format(fmt::runtime(unit == 0 ? "{:.0f} {}" : "{:.1f} {}"), bytes, kUnits[unit]);
+}
+
+std::string rate_text(double bytes_per_s) { return fmt::format("{:.1f} Mbit/s", bytes_per_s * 8 / 1e6); }
+
+std::string share_text(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "-";
+}
+
+std::string describe(const Json& json) {
+  const Json& path = json.at("path");
+  const auto number = [](const Json& from, const char* key) { return from.at(key).get<double>(); };
+  std::string text = fmt::format("{} on {}{}\n", json.at("server").get<std::string>(),
+                                 json.at("mountpoint").get<std::string>(),
+                                 json.at("read_only").get<bool>() ? " (read-only)" : "");
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<16}{}\n", name, value);
+  };
+  row("connection",
+      json.at("connected").get<bool>() ? "up, " + path.at("address").get<std::string>() : "DOWN");
+  row("round trip",
+      fmt::format("{:.1f} ms (at best {:.1f} ms, {:.1f} ms of it queueing)", number(path, "rtt_s") * 1e3,
+                  number(path, "rtt_min_s") * 1e3, number(path, "queueing_delay_s") * 1e3));
+  row("bandwidth", fmt::format("{} out, {} in", rate_text(number(path, "send_bytes_per_s")),
+                               rate_text(number(path, "receive_bytes_per_s"))));
+  row("loss", fmt::format("{:.2f} %", number(path, "loss") * 100));
+  row("packet size", fmt::format("{:.0f} bytes", number(path, "mtu")));
+  row("read", fmt::format("{}, {} of it from the cache", size_text(number(json, "read_bytes")),
+                          share_text(number(json, "read_cached_bytes"), number(json, "read_bytes"))));
+  row("written", size_text(number(json, "written_bytes")));
+  row("not sent yet", size_text(number(json, "pending_bytes")));
+  row("lookups", fmt::format("{:.0f}, {} of them without asking", number(json, "lookups"),
+                             share_text(number(json, "lookups_cached"), number(json, "lookups"))));
+  row("memory", fmt::format("{} of {}", size_text(number(json, "cache_used_bytes")),
+                            size_text(number(json, "cache_max_bytes"))));
+  const std::string last_error = json.at("last_error").get<std::string>();
+  row("last error", last_error.empty() ? "none" : last_error);
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> status_text(std::string_view json) try {
+  return describe(Json::parse(json));
+} catch (const std::exception& error) {
+  return fail(ErrorCode::kMalformed, fmt::format("the daemon's answer: {}", error.what()));
+}
+
+}  // namespace tusk::client

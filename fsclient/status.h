@@ -1,0 +1,98 @@
+// What a mount's daemon tells about itself, and the socket it tells it on.
+//
+// Every daemon listens on a Unix socket of its own in control_directory(): nobody needs to touch the
+// mount, whose server may be out of reach. A connection sends one line and reads the answer to its end:
+//
+//   status   one JSON object, see below
+//   flush    lines {"pending_bytes": N} about once a second, the last one when nothing is pending:
+//            {"pending_bytes": 0, "flushed": true}
+//
+// Keys of `status` (stable: keys are added, never changed; times in seconds, sizes in bytes):
+//
+//   version            of the daemon
+//   pid
+//   mountpoint
+//   server             "tusk://HOST:PORT/EXPORT", without token
+//   server_name        as the server calls itself
+//   server_key         fingerprint, base64url
+//   read_only          true or false
+//   identity           "real" or "user"
+//   connected          true while the server answers
+//   mounted_s          since the mount
+//   path               object: address, rtt_s, rtt_min_s, queueing_delay_s, send_bytes_per_s,
+//                      receive_bytes_per_s, loss (fraction), mtu, bytes_sent, bytes_received,
+//                      packets_sent, packets_received, packets_lost, reconnects, calls_in_flight
+//   read_bytes         by programs, from the daemon; the kernel's own cache is in front of it
+//   read_cached_bytes  of these, without waiting for the server
+//   fetched_bytes      file data from the server
+//   fetched_ahead_bytes  of these, before a program asked
+//   written_bytes      by programs
+//   sent_bytes         file data the server has taken
+//   pending_bytes      written by programs and not on the server yet
+//   lookups            names and attributes asked for
+//   lookups_cached     of these, without asking the server
+//   operations         of all kinds
+//   cache_used_bytes, cache_max_bytes
+//   inodes             that the kernel knows
+//   errors             how often something was lost or failed in the background
+//   last_error         the last of these, or ""
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fsclient/filesystem.h"
+#include "proto/base/result.h"
+
+namespace tusk::client {
+
+// Facts about a mount that do not change while it lives.
+struct MountFacts {
+  std::string version;
+  std::filesystem::path mountpoint;
+  std::string server;
+  std::string server_name;
+  std::string server_key;
+  bool read_only = false;
+  bool identity_real = false;
+  TimePoint mounted_at{};
+};
+
+[[nodiscard]] std::string status_json(const MountFacts& facts, const rpc::PathStats& path,
+                                      Filesystem& filesystem, TimePoint now);
+// The same for people; `json` as status_json() made it. kMalformed if it is no such thing.
+[[nodiscard]] Result<std::string> status_text(std::string_view json);
+
+// Where the sockets are: /run/tusk for root, $XDG_RUNTIME_DIR/tusk, else /tmp/tusk-UID. 0700.
+[[nodiscard]] std::filesystem::path control_directory();
+// Of the mount at this place (resolved with resolve_mountpoint()).
+[[nodiscard]] std::filesystem::path control_socket(const std::filesystem::path& mountpoint);
+// Of all mounts of this user, dead ones included.
+[[nodiscard]] std::vector<std::filesystem::path> control_sockets();
+
+// The daemon's side.
+class ControlServer {
+ public:
+  struct Handlers {
+    std::function<std::string()> status;  // JSON
+    std::function<ByteCount()> pending;   // bytes
+    std::function<void(Done<void>)> flush;
+  };
+
+  // Removes what a dead daemon left at `socket`.
+  [[nodiscard]] static Result<std::unique_ptr<ControlServer>> start(const std::filesystem::path& socket,
+                                                                    Handlers handlers);
+  // Removes the socket; connections end.
+  virtual ~ControlServer() = default;
+};
+
+// The command's side: sends `command`, calls `line` for every line of the answer; ends with the
+// connection. kUnreachable when no daemon listens there.
+[[nodiscard]] Result<void> control(const std::filesystem::path& socket, std::string_view command,
+                                   const std::function<void(std::string_view)>& line);
+
+}  // namespace tusk::client

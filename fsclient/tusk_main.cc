@@ -1,0 +1,4 @@
+// The program `tusk`.
+#include "fsclient/cli.h"
+
+int main(int argc, char** argv) { return tusk::client::run_command_line(argc, argv); }

@@ -1,0 +1,289 @@
+#include "fsclient/write_behind.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "proto/rpc/compression.h"
+
+namespace tusk::client {
+namespace {
+
+timespec wall_clock() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now;
+}
+
+}  // namespace
+
+ByteCount WriteBehind::pending_max() const {
+  const auto line = static_cast<ByteCount>(core_.path.recent().send_bandwidth * kPendingSeconds);
+  return std::min(std::max(kPendingMin, line), core_.cache.budget()->cap() / 2);
+}
+
+// ---------------------------------------------------------------- writing
+
+void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, ByteCount offset,
+                        std::span<const std::byte> bytes, WriteDone done) {
+  const std::shared_ptr<Inode>& inode = file->inode;
+  if (Result<void> earlier = take_error(*file); !earlier) return done(std::unexpected(earlier.error()));
+  {
+    Deferred after;
+    const std::lock_guard lock(inode->mutex);
+    FileState& state = *inode->file;
+    pending_ += state.data.write(offset, bytes, file);
+    state.written_end = std::max(state.written_end, offset + bytes.size());
+    state.written_time = wall_clock();
+    state.data_handed_out = true;
+    {
+      const std::lock_guard set_lock(mutex_);
+      dirty_.insert(inode);
+    }
+    send_dirty(inode, true, after);
+    arm_timer(inode, after);
+  }
+  core_.counters.written += bytes.size();
+  core_.cache.trim();
+
+  const auto count = static_cast<std::uint32_t>(bytes.size());
+  if (pending() <= pending_max()) return done(count);
+  stall(asker, count, std::move(done));
+}
+
+void WriteBehind::stall(const Asker& asker, std::uint32_t count, WriteDone done) {
+  std::uint64_t ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ticket = next_ticket_++;
+    stalled_.push_back({ticket, count, std::move(done)});
+  }
+  if (asker.interrupt) {
+    asker.interrupt->on_fire([this, ticket] {
+      core_.scheduler.post_after(kInterruptGrace, [this, ticket] { give_up_stall(ticket); });
+    });
+  }
+  send_everything();
+  // The last answer may have come before the write was in the queue.
+  Deferred after;
+  release_stalled(after);
+}
+
+// The bytes are taken in already: the write is done as far as the program is concerned.
+void WriteBehind::give_up_stall(std::uint64_t ticket) {
+  Deferred after;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(stalled_, [&](Stalled& stalled) {
+    if (stalled.ticket != ticket) return false;
+    after.add([done = std::move(stalled.done), bytes = stalled.bytes]() mutable { done(bytes); });
+    return true;
+  });
+}
+
+// Nothing small is left lying while programs are kept waiting.
+void WriteBehind::send_everything() {
+  std::vector<std::shared_ptr<Inode>> inodes;
+  {
+    const std::lock_guard lock(mutex_);
+    inodes.assign(dirty_.begin(), dirty_.end());
+  }
+  for (const auto& inode : inodes) {
+    Deferred after;
+    const std::lock_guard lock(inode->mutex);
+    send_dirty(inode, false, after);
+  }
+}
+
+void WriteBehind::arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after) {
+  if (inode->file->timer_armed || inode->file->data.all_settled()) return;
+  inode->file->timer_armed = true;
+  after.add([this, weak = std::weak_ptr(inode)] {
+    core_.scheduler.post_after(kDirtyAge, [this, weak] {
+      const std::shared_ptr<Inode> aged = weak.lock();
+      if (!aged) return;
+      Deferred calls;
+      const std::lock_guard lock(aged->mutex);
+      aged->file->timer_armed = false;
+      send_dirty(aged, false, calls);
+    });
+  });
+}
+
+// ---------------------------------------------------------------- sending
+
+void WriteBehind::send_dirty(const std::shared_ptr<Inode>& inode, bool only_full, Deferred& after) {
+  const FileData& data = inode->file->data;
+  const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
+  for (const std::uint64_t block : blocks)
+    if (!only_full || data.written_to_the_end(block)) send(inode, block, after);
+}
+
+void WriteBehind::send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after) {
+  std::optional<OutgoingWrite> write = inode->file->data.begin_write(block, core_.call_max);
+  if (!write) return;
+  after.add([this, inode, write = std::move(*write), started = core_.scheduler.now()]() mutable {
+    call(inode, std::move(write), started);
+  });
+}
+
+void WriteBehind::call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started) {
+  if (!core_.path.slow()) return call_with(inode, std::move(write), started, std::nullopt);
+  core_.scheduler.post([this, inode, write = std::move(write), started]() mutable {
+    auto packed = rpc::compress_if_it_helps(write.bytes.bytes);
+    call_with(inode, std::move(write), started, std::move(packed));
+  });
+}
+
+void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,
+                            std::optional<SharedBytes> packed) {
+  rpc::CallRequest request;
+  schema::WriteRequest& message = *request.message.mutable_write();
+  message.set_handle(inode->handle);
+  message.set_open_id(write.writer->open_id);
+  message.set_offset(write.range.begin);
+  message.set_length(static_cast<std::uint32_t>(write.range.size()));
+  message.set_sync(write.writer->synchronous());
+  message.set_compressed(packed.has_value());
+  request.body = packed.value_or(write.bytes);
+  request.priority = rpc::Priority::kBulk;
+  core_.remote.transfer(std::move(request), schema::Reply::kWrite,
+                        [this, inode, write = std::move(write), started](Result<rpc::CallReply> reply) {
+                          finish(inode, write, started, reply);
+                        });
+}
+
+void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, TimePoint started,
+                         const Result<rpc::CallReply>& reply) {
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  FileState& file = *inode->file;
+  after.add([writer = file.data.end_write(write.block, reply.has_value())] {});
+  file.last_write = core_.scheduler.now();
+  if (reply) {
+    core_.counters.sent += write.range.size();
+    learn_written(*inode, write, reply->message.write(), started);
+  } else {
+    note_error_locked(*inode, reply.error());
+    after.add([this, id = inode->id] {
+      core_.scheduler.post_notification([this, id] { core_.kernel.invalidate_inode(id); });
+    });
+  }
+  pending_ -= write.range.size();
+  send(inode, write.block, after);
+  if (file.data.all_settled()) {
+    const std::lock_guard set_lock(mutex_);
+    dirty_.erase(inode);
+  }
+  wake_flushers(*inode, after);
+  after.add([this] {
+    Deferred replies;
+    release_stalled(replies);
+  });
+}
+
+void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
+                                TimePoint started) {
+  FileState& file = *inode.file;
+  const Attributes attr = Attributes::from_schema(reply.attr());
+  if (attr.mode != 0 && inode.attributes.accept(attr, started, core_.scheduler.now()))
+    file.data_change = attr.change;
+  if (!write.writer->synchronous() && !file.uncommitted) {
+    file.uncommitted = true;
+    file.uncommitted_boot_id = core_.remote.boot_id();
+  }
+  if (!file.data.all_settled()) return;
+  if (inode.attributes.value().size >= file.written_end)
+    file.written_end = 0;
+  else
+    inode.attributes.expire(
+        core_.scheduler.now());  // answers came in another order than the writes were done
+}
+
+// ---------------------------------------------------------------- errors
+
+void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
+  FileState& file = *inode.file;
+  ++file.errors;
+  file.last_error = error;
+  inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
+  core_.last_error.set("write: " + error.message());
+}
+
+Result<void> WriteBehind::take_error(OpenFile& file) {
+  const std::lock_guard lock(file.inode->mutex);
+  if (!file.inode->file || file.errors_told == file.inode->file->errors) return {};
+  file.errors_told = file.inode->file->errors;
+  return std::unexpected(file.inode->file->last_error);
+}
+
+// ---------------------------------------------------------------- waiting
+
+void WriteBehind::flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done) {
+  std::uint64_t ticket = 0;
+  {
+    Deferred after;
+    const std::lock_guard lock(inode->mutex);
+    if (!inode->file || inode->file->data.all_settled()) {
+      after.add([done = std::move(done)]() mutable { done({}); });
+      return;
+    }
+    FileState& file = *inode->file;
+    ticket = file.next_ticket++;
+    file.flush_waiters.push_back({file.data.next_generation(), ticket, std::move(done)});
+    send_dirty(inode, false, after);
+  }
+  if (!asker.interrupt) return;
+  asker.interrupt->on_fire([this, inode, ticket] {
+    core_.scheduler.post_after(kInterruptGrace, [this, inode, ticket] { give_up_flush(inode, ticket); });
+  });
+}
+
+void WriteBehind::give_up_flush(const std::shared_ptr<Inode>& inode, std::uint64_t ticket) {
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  std::erase_if(inode->file->flush_waiters, [&](FlushWaiter& waiter) {
+    if (waiter.ticket != ticket) return false;
+    after.add([done = std::move(waiter.done)]() mutable { done(fail(ErrorCode::kCancelled, "flush")); });
+    return true;
+  });
+}
+
+void WriteBehind::wake_flushers(Inode& inode, Deferred& after) {
+  FileState& file = *inode.file;
+  std::erase_if(file.flush_waiters, [&](FlushWaiter& waiter) {
+    if (!file.data.settled(waiter.generation)) return false;
+    after.add([done = std::move(waiter.done)]() mutable { done({}); });
+    return true;
+  });
+}
+
+void WriteBehind::flush_all(Done done) {
+  std::vector<std::shared_ptr<Inode>> inodes;
+  {
+    const std::lock_guard lock(mutex_);
+    inodes.assign(dirty_.begin(), dirty_.end());
+  }
+  struct Gathering {
+    std::atomic<std::size_t> left;
+    Done done;
+  };
+  auto gathering = std::make_shared<Gathering>();
+  gathering->left = inodes.size() + 1;
+  gathering->done = std::move(done);
+  const auto one_less = [gathering](const Result<void>&) {
+    if (--gathering->left == 0) gathering->done({});
+  };
+  for (const auto& inode : inodes) flush({}, inode, one_less);
+  one_less({});
+}
+
+// Replies run without the mutex: a reply may write again.
+void WriteBehind::release_stalled(Deferred& after) {
+  const ByteCount limit = pending_max();
+  const std::lock_guard lock(mutex_);
+  while (!stalled_.empty() && pending() <= limit) {
+    after.add([stalled = std::move(stalled_.front())]() mutable { stalled.done(stalled.bytes); });
+    stalled_.pop_front();
+  }
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,92 @@
+// Answers writes at once and sends them soon: when a block is written to its end, when it has been dirty
+// for kDirtyAge, when somebody waits for it (flush, fsync, unmount), or when too much is waiting.
+//
+// Until the server has answered for a byte it counts as pending. Above the limit a write is answered
+// only when older ones have been, so a program cannot get further ahead of the line than that. A write
+// that fails is kept as the inode's error and told once to everyone who has the file open.
+//
+// Lock order: an Inode's mutex, then WriteBehind's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+
+#include "fsclient/core.h"
+#include "fsclient/deferred.h"
+#include "fsclient/facts.h"
+
+namespace tusk::client {
+
+class WriteBehind {
+ public:
+  using Done = std::move_only_function<void(Result<void>)>;
+  using WriteDone = std::move_only_function<void(Result<std::uint32_t>)>;
+
+  static constexpr Duration kDirtyAge = std::chrono::milliseconds(20);
+  // What may be pending: about two seconds of the line, so that a close takes no longer than that, at
+  // least kPendingMin, at most half of the mount's memory.
+  static constexpr ByteCount kPendingMin = 32 * 1024 * 1024;
+  static constexpr double kPendingSeconds = 2;
+
+  WriteBehind(Core& core, Facts& facts) : core_(core), facts_(facts) {}
+
+  // `file` is open for writing. Copies the bytes before it returns. Done: all bytes, or an error of an
+  // earlier write of this file.
+  void write(const Asker& asker, std::shared_ptr<OpenFile> file, ByteCount offset,
+             std::span<const std::byte> bytes, WriteDone done);
+
+  // Everything written to the inode until now is sent, and answered before `done`. Its errors are the
+  // inode's: see take_error(). kCancelled if the asker gave up.
+  void flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done);
+  // The same for all inodes.
+  void flush_all(Done done);
+
+  // The error that this open file has not been told of yet; from now on it has.
+  [[nodiscard]] Result<void> take_error(OpenFile& file);
+  // With the inode's mutex held.
+  void note_error_locked(Inode& inode, const Error& error);
+
+  // Dirty bytes that need not be sent any more (truncated away).
+  void note_dropped(ByteCount bytes) { pending_ -= bytes; }
+
+  // Written by programs and not answered by the server yet, bytes.
+  [[nodiscard]] ByteCount pending() const { return pending_.load(); }
+  [[nodiscard]] ByteCount pending_max() const;
+
+ private:
+  struct Stalled {
+    std::uint64_t ticket;
+    std::uint32_t bytes;
+    WriteDone done;
+  };
+
+  void stall(const Asker& asker, std::uint32_t count, WriteDone done);
+  void give_up_stall(std::uint64_t ticket);
+  void send_dirty(const std::shared_ptr<Inode>& inode, bool only_full, Deferred& after);
+  void send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after);
+  void call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started);
+  void call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,
+                 std::optional<SharedBytes> packed);
+  void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, TimePoint started,
+              const Result<rpc::CallReply>& reply);
+  void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
+                     TimePoint started);
+  void wake_flushers(Inode& inode, Deferred& after);
+  void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
+  void release_stalled(Deferred& after);
+  void give_up_flush(const std::shared_ptr<Inode>& inode, std::uint64_t ticket);
+  void send_everything();
+
+  Core& core_;
+  Facts& facts_;
+  std::atomic<ByteCount> pending_{0};
+  std::mutex mutex_;
+  std::unordered_set<std::shared_ptr<Inode>> dirty_;  // inodes with anything pending
+  std::deque<Stalled> stalled_;
+  std::uint64_t next_ticket_ = 1;
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,139 @@
+#include "fsserver/acting.h"
+
+#include <grp.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+
+#include "proto/base/check.h"
+
+namespace tusk::server {
+namespace {
+
+constexpr int kGroupsMax = 65536;  // NGROUPS_MAX
+
+thread_local const Credentials* current = nullptr;  // nullptr: the server itself
+
+using CapabilityWords = std::array<__user_cap_data_struct, 2>;
+
+CapabilityWords thread_capabilities() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  CapabilityWords words{};
+  TUSK_CHECK(::syscall(SYS_capget, &header, words.data()) == 0);
+  return words;
+}
+
+void change_capabilities(const CapabilityWords& words) {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  TUSK_CHECK(::syscall(SYS_capset, &header, words.data()) == 0);
+}
+
+void raise_all_permitted() {
+  CapabilityWords words = thread_capabilities();
+  for (auto& word : words) word.effective = word.permitted;
+  change_capabilities(words);
+}
+
+// setfsuid to another user than root has taken away the capabilities about files; these are what a
+// file system also asks for: exceeding quotas and reserves, trusted xattrs.
+void drop_remaining() {
+  CapabilityWords words = thread_capabilities();
+  for (const int capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN})
+    words[CAP_TO_INDEX(capability)].effective &= ~CAP_TO_MASK(capability);
+  change_capabilities(words);
+}
+
+// The raw calls: glibc's setgroups changes every thread of the process.
+void change_groups(const std::vector<gid_t>& groups) {
+  TUSK_CHECK(::syscall(SYS_setgroups, groups.size(), groups.data()) == 0);
+}
+
+void change_ids(uid_t uid, gid_t gid) {
+  constexpr auto kAsk = static_cast<uid_t>(-1);  // an invalid id changes nothing and answers the present one
+  ::setfsgid(gid);
+  ::setfsuid(uid);
+  TUSK_CHECK(static_cast<uid_t>(::setfsuid(kAsk)) == uid && static_cast<gid_t>(::setfsgid(kAsk)) == gid);
+}
+
+const Credentials& server_credentials() {
+  static const Credentials credentials = Credentials::own();
+  return credentials;
+}
+
+void become(const Credentials* next) {
+  if (next == current) return;
+  const Credentials& own = server_credentials();
+  if (current != nullptr) {
+    raise_all_permitted();
+    change_ids(own.uid, own.gid);
+    raise_all_permitted();
+    change_groups(own.groups);
+  }
+  if (next != nullptr) {
+    change_groups(next->groups);
+    change_ids(next->uid, next->gid);
+    if (next->uid != 0) drop_remaining();
+  }
+  current = next;
+}
+
+}  // namespace
+
+bool can_act_as_others() { return ::geteuid() == 0; }
+
+Credentials Credentials::own() {
+  Credentials own{.uid = ::geteuid(), .gid = ::getegid(), .groups = {}};
+  std::vector<gid_t> groups(kGroupsMax);
+  const int count = ::getgroups(kGroupsMax, groups.data());
+  TUSK_CHECK(count >= 0);
+  own.groups.assign(groups.begin(), groups.begin() + count);
+  return own;
+}
+
+Result<Credentials> Credentials::of_user(const std::string& user) {
+  std::vector<char> buffer(1 << 16);
+  passwd entry{};
+  passwd* found = nullptr;
+  uid_t number = 0;
+  const char* const end = user.data() + user.size();
+  if (const auto parsed = std::from_chars(user.data(), end, number);
+      parsed.ec == std::errc() && parsed.ptr == end)
+    ::getpwuid_r(number, &entry, buffer.data(), buffer.size(), &found);
+  else
+    ::getpwnam_r(user.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  if (found == nullptr) return fail(ErrorCode::kBadConfig, "there is no user '" + user + "' on this machine");
+
+  Credentials credentials{.uid = found->pw_uid, .gid = found->pw_gid, .groups = {}};
+  std::vector<gid_t> groups(kGroupsMax);
+  int count = kGroupsMax;
+  if (::getgrouplist(found->pw_name, found->pw_gid, groups.data(), &count) < 0)
+    return fail(ErrorCode::kBadConfig, "user '" + user + "' is in too many groups");
+  credentials.groups.assign(groups.begin(), groups.begin() + count);
+  return credentials;
+}
+
+ActingAs::ActingAs(const Credentials* credentials) : outer_(current) { become(credentials); }
+
+ActingAs::~ActingAs() { become(outer_); }
+
+CreatingFor::CreatingFor(std::optional<Owner> owner)
+    : changed_(owner && (owner->uid != 0 || owner->gid != 0)) {
+  if (!changed_) return;
+  TUSK_CHECK(current == nullptr);
+  change_ids(owner->uid, owner->gid);
+  raise_all_permitted();
+}
+
+CreatingFor::~CreatingFor() {
+  if (!changed_) return;
+  const Credentials& own = server_credentials();
+  change_ids(own.uid, own.gid);
+  raise_all_permitted();
+}
+
+}  // namespace tusk::server

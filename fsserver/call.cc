@@ -1,0 +1,52 @@
+#include "fsserver/call.h"
+
+namespace tusk::server {
+
+Result<void> check_regular(const Status& status) {
+  if (S_ISREG(status.stx_mode)) return {};
+  return fail(from_errno(S_ISDIR(status.stx_mode) ? EISDIR : S_ISLNK(status.stx_mode) ? ELOOP : ENXIO));
+}
+
+Result<Call::File> Call::file(std::string_view handle, std::uint64_t open_id, int access) const {
+  if (auto open = session().find(open_id)) {
+    if (open->handle != handle) return fail(from_errno(EBADF), "the open file is another one");
+    const bool suits = access == O_RDONLY   ? open->readable()
+                       : access == O_WRONLY ? open->writable()
+                                            : open->access == O_RDWR;
+    if (suits) return File{open->fd, std::move(open)};
+  }
+  TUSK_ASSIGN(const SharedFd found, node(handle));
+  TUSK_ASSIGN(const Status status, status_of(*found));
+  TUSK_TRY(check_regular(status));
+  TUSK_ASSIGN(Fd fd, reopen(*found, access));
+  return File{share(std::move(fd)), nullptr};
+}
+
+Result<SharedFd> Call::node_or_open_file(std::string_view handle, std::uint64_t open_id) const {
+  if (const auto open = session().find(open_id); open && open->handle == handle) return open->fd;
+  return node(handle);
+}
+
+Result<schema::Attr> Call::attr(const Fd& fd) const {
+  TUSK_ASSIGN(const Status status, status_of(fd));
+  return attr(status);
+}
+
+schema::Node Call::node_of(const NodeTable::Found& found) const {
+  schema::Node node;
+  node.set_handle(found.handle);
+  *node.mutable_attr() = attr(found.status);
+  return node;
+}
+
+bool Call::privileged() const {
+  if (!exported().can_be_real()) return false;
+  return !attachment_->identity_real || request().caller().uid() != 0;
+}
+
+std::optional<CreatingFor::Owner> Call::creator() const {
+  if (!attachment_->identity_real || !request().has_caller()) return std::nullopt;
+  return CreatingFor::Owner{request().caller().uid(), request().caller().gid()};
+}
+
+}  // namespace tusk::server

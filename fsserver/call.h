@@ -1,0 +1,108 @@
+// One call on its way through the server: who asks, what for, and the reply as it takes shape.
+//
+// Lives on one worker thread. Operations (operations.h) get nothing else to work with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fsserver/acting.h"
+#include "fsserver/attributes.h"
+#include "fsserver/body_budget.h"
+#include "fsserver/export.h"
+#include "fsserver/lock_table.h"
+#include "fsserver/session.h"
+#include "proto/base/result.h"
+#include "proto/base/time.h"
+#include "proto/rpc/service.h"
+
+namespace tusk::server {
+
+constexpr std::uint32_t kReadBytesMax = 1 << 20;
+constexpr std::uint32_t kWriteBytesMax = 1 << 20;
+constexpr ByteCount kConnectionBodyBytesMax = 256ull << 20;  // bulk replies waiting for one client
+
+// A connection that has entered an export: with what right, as part of which session.
+struct Attachment {
+  rpc::Peer peer;
+  std::string client_name;
+  std::shared_ptr<Export> exported;
+  std::shared_ptr<Session> session;
+  bool read_only = true;
+  bool identity_real = false;
+  std::int64_t since_unix_s = 0;
+  std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
+};
+
+class Call {
+ public:
+  Call(std::shared_ptr<rpc::IncomingCall> incoming, std::shared_ptr<Attachment> attachment, LockTable& locks,
+       std::string_view boot_id)
+      : incoming_(std::move(incoming)),
+        attachment_(std::move(attachment)),
+        locks_(locks),
+        boot_id_(boot_id) {}
+
+  [[nodiscard]] const schema::Request& request() const { return incoming_->message(); }
+  [[nodiscard]] const std::shared_ptr<rpc::IncomingCall>& incoming() const { return incoming_; }
+  [[nodiscard]] const Attachment& attachment() const { return *attachment_; }
+  [[nodiscard]] Session& session() const { return *attachment_->session; }
+  [[nodiscard]] Export& exported() const { return *attachment_->exported; }
+  [[nodiscard]] NodeTable& nodes() const { return exported().nodes(); }
+  [[nodiscard]] LockTable& locks() const { return locks_; }
+  [[nodiscard]] std::string_view boot_id() const { return boot_id_; }
+
+  // The inode of a handle. ESTALE.
+  [[nodiscard]] Result<SharedFd> node(std::string_view handle) const { return nodes().resolve(handle); }
+
+  // Something to read from or write to: the open file, or, when there is no such open file (0, or it was
+  // opened before a restart), the handle's file opened with the kernel's permission check. Regular files
+  // only: EISDIR, ENXIO.
+  struct File {
+    SharedFd fd;
+    std::shared_ptr<OpenFile> open;  // nullptr: opened for this call
+  };
+  [[nodiscard]] Result<File> file(std::string_view handle, std::uint64_t open_id, int access) const;
+
+  // What an attribute operation works on: the open file if there is one, else the handle's inode.
+  [[nodiscard]] Result<SharedFd> node_or_open_file(std::string_view handle, std::uint64_t open_id) const;
+
+  [[nodiscard]] schema::Attr attr(const Status& status) const {
+    return to_attr(status, nodes().root_device());
+  }
+  [[nodiscard]] Result<schema::Attr> attr(const Fd& fd) const;
+  [[nodiscard]] schema::Node node_of(const NodeTable::Found& found) const;
+
+  // True when root's privileges let this thread do what the asking user may not: then the operation has
+  // to keep the rules that the kernel keeps for others (set-user-ID bits, owners).
+  [[nodiscard]] bool privileged() const;
+  // To whom new files go (CreatingFor); nullopt: to whom the thread acts as.
+  [[nodiscard]] std::optional<CreatingFor::Owner> creator() const;
+
+  // A mutation of this node succeeded.
+  void mutated(std::string_view handle) { mutated_.emplace_back(handle); }
+  [[nodiscard]] const std::vector<std::string>& mutated_nodes() const { return mutated_; }
+
+  schema::Reply reply;
+  SharedBytes body;
+  // For a body of the reply; reserved before the call began.
+  std::vector<BodyBudget::Reservation> reservations;
+  // The operation answers by itself, later.
+  bool answers_later = false;
+
+ private:
+  std::shared_ptr<rpc::IncomingCall> incoming_;
+  std::shared_ptr<Attachment> attachment_;
+  LockTable& locks_;
+  std::string_view boot_id_;
+  std::vector<std::string> mutated_;
+};
+
+// EISDIR for directories, ENXIO for whatever is no regular file.
+[[nodiscard]] Result<void> check_regular(const Status& status);
+
+}  // namespace tusk::server

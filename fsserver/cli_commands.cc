@@ -1,0 +1,223 @@
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <ctime>
+
+#include "fsserver/cli.h"
+#include "fsserver/config.h"
+#include "fsserver/daemon.h"
+#include "fsserver/state_file.h"
+#include "fsserver/status_file.h"
+#include "proto/io/clock.h"
+#include "proto/rpc/mount_url.h"
+
+namespace tusk::server {
+namespace {
+
+std::unexpected<Error> bad(std::string what) { return fail(ErrorCode::kBadConfig, std::move(what)); }
+
+Result<ServerConfig> load_config(const std::string& file) {
+  auto text = read_state_file(file);
+  if (!text) return bad(file + ": " + std::string(error_name(text.error().code)));
+  if (!*text) return bad(file + ": there is no such file");
+  auto config = parse_config(**text);
+  if (!config) return bad(to_text(config.error(), file));
+  return std::move(*config);
+}
+
+// For people who will paste it.
+Result<void> print_line(const std::string& text) {
+  if (std::printf("%s\n", text.c_str()) < 0 || std::fflush(stdout) != 0) return fail_errno("stdout");
+  return {};
+}
+
+std::string mount_line(const rpc::MountUrl& url) {
+  return "tusk mount '" + url.to_text() + "' " + shell_word("/mnt/" + url.export_name);
+}
+
+Result<ExportSettings> shared_export(const ShareArguments& arguments) {
+  std::error_code error;
+  const std::filesystem::path directory = std::filesystem::canonical(arguments.directory, error);
+  if (error) return bad(arguments.directory + ": " + error.message());
+  ExportSettings settings;
+  settings.path = directory;
+  settings.name = !arguments.name.empty() ? arguments.name : directory.filename().string();
+  if (settings.name.empty()) settings.name = "root";
+  settings.access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
+  TUSK_TRY(check_export_name(settings.name));
+  return settings;
+}
+
+// The state directory of a running or future server, and where it listens.
+struct Located {
+  std::filesystem::path state_dir;
+  std::vector<io::Address> listen;
+  std::optional<std::vector<ExportSettings>> exports;  // known from a configuration file
+};
+
+Result<Located> locate(const StateArguments& arguments) {
+  Located located;
+  if (!arguments.config_file.empty()) {
+    TUSK_ASSIGN(ServerConfig config, load_config(arguments.config_file));
+    located.state_dir = config.state_dir;
+    located.listen = config.listen;
+    located.exports = config.exports;
+  }
+  if (!arguments.state_dir.empty()) located.state_dir = arguments.state_dir;
+  if (located.state_dir.empty()) {
+    TUSK_ASSIGN(located.state_dir, default_state_dir());
+  }
+  // A running server knows best which port it has.
+  if (const auto status = read_status(located.state_dir); status && *status && !(*status)->listen.empty()) {
+    located.listen.clear();
+    for (const std::string& text : (*status)->listen)
+      if (const auto address = io::parse(text)) located.listen.push_back(*address);
+  }
+  if (located.listen.empty()) located.listen = {io::Address::any(rpc::kDefaultPort)};
+  return located;
+}
+
+Result<void> check_exported(const Located& located, const std::string& name) {
+  TUSK_TRY(check_export_name(name));
+  if (!located.exports) return {};
+  for (const ExportSettings& exported : *located.exports)
+    if (exported.name == name) return {};
+  return bad("the configuration has no export named '" + name + "'");
+}
+
+Result<void> set_host(rpc::MountUrl& url, const std::string& host, const Located& located) {
+  url.host = public_host(located.listen);
+  url.port = located.listen.front().port();
+  if (host.empty()) return {};
+  auto parsed = rpc::MountUrl::parse("tusk://" + host + "/x");
+  if (!parsed) return bad("--host: " + parsed.error().context);
+  url.host = parsed->host;
+  if (host.ends_with(":" + std::to_string(parsed->port))) url.port = parsed->port;
+  return {};
+}
+
+std::string moment(std::int64_t unix_s) {
+  const std::time_t time = unix_s;
+  std::tm broken_down{};
+  char text[32] = {};
+  ::localtime_r(&time, &broken_down);
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &broken_down);
+  return text;
+}
+
+}  // namespace
+
+Result<void> share(const ShareArguments& arguments) {
+  Daemon::block_signals();
+  raise_descriptor_limit();
+  ServerConfig config;
+  TUSK_ASSIGN(const ExportSettings exported, shared_export(arguments));
+  config.exports = {exported};
+  config.state_dir = arguments.state_dir;
+  if (!arguments.listen.empty()) {
+    TUSK_ASSIGN(const io::Address listen, parse_listen(arguments.listen));
+    config.listen = {listen};
+  }
+  TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(config));
+
+  rpc::MountUrl url;
+  const std::vector<io::Address> live = daemon->local_addresses();
+  url.host = public_host(live);
+  url.port = live.front().port();
+  url.export_name = exported.name;
+  url.fingerprint = daemon->identity().fingerprint();
+  TUSK_ASSIGN(url.token, daemon->access().share_token(exported.name, exported.path, exported.access,
+                                                      io::unix_seconds()));
+  if (!arguments.url_file.empty()) TUSK_TRY(write_state_file(arguments.url_file, url.to_text() + "\n"));
+  spdlog::info("sharing {} {} as '{}'; Ctrl-C ends it. On the other machine:", exported.path.string(),
+               arguments.read_write ? "read-write" : "read-only", exported.name);
+  TUSK_TRY(print_line(mount_line(url)));
+  daemon->run([&]() -> Result<ServerConfig> { return config; });
+  return {};
+}
+
+Result<void> serve(const std::string& config_file) {
+  Daemon::block_signals();
+  raise_descriptor_limit();
+  TUSK_ASSIGN(ServerConfig config, load_config(config_file));
+  TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(std::move(config)));
+  for (const io::Address& address : daemon->local_addresses())
+    spdlog::info("listening on {}", address.to_string());
+  spdlog::info("this server's key is {}", daemon->identity().fingerprint().to_text());
+  daemon->run([&] { return load_config(config_file); });
+  return {};
+}
+
+Result<void> check_config(const std::string& config_file) {
+  TUSK_ASSIGN(const ServerConfig config, load_config(config_file));
+  // What only this machine can tell: directories and users.
+  Complaints complaints;
+  const crypto::Secret any_secret = crypto::Secret::random();
+  for (std::size_t i = 0; i < config.exports.size(); ++i)
+    if (const auto opened = Export::open(config.exports[i], any_secret); !opened)
+      complaints.push_back({config.export_lines[i], opened.error().context});
+  if (!complaints.empty()) return bad(to_text(complaints, config_file));
+  return print_line(config_file + ": good, " + std::to_string(config.exports.size()) +
+                    (config.exports.size() == 1 ? " export" : " exports"));
+}
+
+Result<void> print_token(const TokenArguments& arguments) {
+  TUSK_ASSIGN(const Located located, locate(arguments.state));
+  TUSK_TRY(check_exported(located, arguments.export_name));
+  std::optional<std::int64_t> expires;
+  const std::int64_t now = io::unix_seconds();
+  if (!arguments.expires.empty()) {
+    TUSK_ASSIGN(const std::int64_t lifetime, parse_lifetime(arguments.expires));
+    expires = now + lifetime;
+  }
+  rpc::MountUrl url;
+  TUSK_TRY(set_host(url, arguments.host, located));
+  url.export_name = arguments.export_name;
+  TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
+  TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(located.state_dir));
+  url.fingerprint = identity.fingerprint();
+  const Access access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
+  TUSK_ASSIGN(url.token, store->new_token(arguments.export_name, access, expires, now));
+  return print_line(url.to_text());
+}
+
+Result<void> allow(const AllowArguments& arguments) {
+  TUSK_ASSIGN(const Located located, locate(arguments.state));
+  TUSK_TRY(check_exported(located, arguments.export_name));
+  const auto key = crypto::Fingerprint::parse(arguments.fingerprint);
+  if (!key) return bad("'" + arguments.fingerprint + "' is not a client's fingerprint (43 characters)");
+  TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
+  const Access access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
+  TUSK_TRY(store->allow({*key, arguments.export_name, access}));
+  TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(located.state_dir));
+  rpc::MountUrl url;
+  TUSK_TRY(set_host(url, "", located));
+  url.export_name = arguments.export_name;
+  url.fingerprint = identity.fingerprint();
+  std::fprintf(stderr, "The holder of that key may now mount:\n");
+  return print_line(url.to_text());
+}
+
+Result<void> print_clients(const StateArguments& arguments) {
+  TUSK_ASSIGN(const Located located, locate(arguments));
+  TUSK_ASSIGN(const auto status, read_status(located.state_dir));
+  if (!status) {
+    std::printf("No server is running with %s.\n", located.state_dir.c_str());
+  } else {
+    std::printf("%zu connected\n", status->clients.size());
+    for (const ConnectedClient& client : status->clients)
+      std::printf("  %s %s '%s' at %s, since %s, %zu files open, key %s\n", client.export_name.c_str(),
+                  std::string(access_name(client.access)).c_str(), client.client_name.c_str(),
+                  client.peer.address.c_str(), moment(client.since_unix_s).c_str(), client.open_files,
+                  client.peer.key.to_text().c_str());
+  }
+  TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
+  const auto allowed = store->allowed();
+  std::printf("%zu allowed by key\n", allowed.size());
+  for (const AllowedClient& client : allowed)
+    std::printf("  %s %s %s\n", client.export_name.c_str(), std::string(access_name(client.access)).c_str(),
+                client.key.to_text().c_str());
+  return {};
+}
+
+}  // namespace tusk::server

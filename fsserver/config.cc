@@ -1,0 +1,107 @@
+#include "fsserver/config.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tusk::server {
+namespace {
+
+template <class T>
+void take(TomlReader& reader, std::string_view key, std::int64_t min, std::int64_t max, T& into) {
+  if (const auto value = reader.integer(key, min, max)) into = static_cast<T>(*value);
+}
+
+void read_limits(TomlReader& reader, ServerLimits& limits) {
+  constexpr std::int64_t kCountMax = 1'000'000;
+  constexpr std::int64_t kMebibytesMax = 1'000'000;
+  constexpr std::int64_t kMillisecondsMax = 3'600'000;
+  constexpr std::int64_t kSecondsMax = 30 * 24 * 3600;
+  take(reader, "workers", 2, kWorkersMax, limits.workers);
+  take(reader, "mounts", 1, kCountMax, limits.mounts);
+  take(reader, "connections", 1, kCountMax, limits.connections);
+  std::int64_t mebibytes = 0;
+  take(reader, "reply_memory_mib", 16, kMebibytesMax, mebibytes);
+  if (mebibytes != 0) limits.reply_memory_bytes = static_cast<ByteCount>(mebibytes) << 20;
+  mebibytes = 0;
+  take(reader, "request_memory_mib", 16, kMebibytesMax, mebibytes);
+  if (mebibytes != 0) limits.request_memory_bytes = static_cast<ByteCount>(mebibytes) << 20;
+  take(reader, "attr_lifetime_ms", 0, kMillisecondsMax, limits.attr_lifetime_ms);
+  take(reader, "session_keep_s", 0, kSecondsMax, limits.session_keep);
+  reader.done();
+}
+
+void read_listen(TomlReader& reader, std::vector<io::Address>& listen) {
+  const auto items = reader.texts("listen");
+  if (items.empty()) return;
+  if (items.size() > kListenAddressesMax) return reader.complain("listen", "too many addresses in 'listen'");
+  listen.clear();
+  for (const auto& [text, line] : items) {
+    if (const auto address = io::parse(text))
+      listen.push_back(*address);
+    else
+      reader.complain_at(line, "'" + text + "' is not an address: " + address.error().context);
+  }
+}
+
+ExportSettings read_export(TomlReader& reader) {
+  ExportSettings settings;
+  if (const auto name = reader.required_text("name")) {
+    settings.name = *name;
+    if (const auto good = check_export_name(*name); !good) reader.complain("name", good.error().context);
+  }
+  if (const auto path = reader.required_text("path")) {
+    settings.path = *path;
+    if (!settings.path.is_absolute()) reader.complain("path", "'path' must begin with '/'");
+  }
+  if (const auto access = reader.text("access")) {
+    if (*access != "ro" && *access != "rw") reader.complain("access", "'access' must be \"ro\" or \"rw\"");
+    settings.access = *access == "rw" ? Access::kReadWrite : Access::kReadOnly;
+  }
+  for (const auto& [text, line] : reader.texts("clients")) {
+    if (const auto key = crypto::Fingerprint::parse(text))
+      settings.clients.push_back(*key);
+    else
+      reader.complain_at(line, "'" + text + "' is not a client's fingerprint (43 characters)");
+  }
+  settings.act_as = reader.text("as");
+  reader.done();
+  return settings;
+}
+
+void read_exports(TomlReader& top, ServerConfig& config) {
+  std::vector<ExportSettings>& exports = config.exports;
+  std::set<std::string> names;
+  for (TomlReader& reader : top.tables("export")) {
+    exports.push_back(read_export(reader));
+    config.export_lines.push_back(reader.line());
+    const std::string& name = exports.back().name;
+    if (!name.empty() && !names.insert(name).second)
+      reader.complain("name", "a second export named '" + name + "'");
+  }
+  if (exports.empty()) top.complain_at(0, "nothing is exported: add [[export]] with a name and a path");
+  if (exports.size() > kExportsMax)
+    top.complain("export", "more than " + std::to_string(kExportsMax) + " exports");
+}
+
+}  // namespace
+
+std::expected<ServerConfig, Complaints> parse_config(std::string_view text) {
+  Complaints complaints;
+  ServerConfig config;
+  if (const auto table = parse_toml(text, complaints)) {
+    TomlReader top(*table, "", complaints);
+    if (const auto dir = top.text("state_dir")) {
+      config.state_dir = *dir;
+      if (!config.state_dir.is_absolute()) top.complain("state_dir", "'state_dir' must begin with '/'");
+    }
+    read_listen(top, config.listen);
+    if (auto limits = top.table("limits")) read_limits(*limits, config.limits);
+    read_exports(top, config);
+    top.done();
+  }
+  std::ranges::stable_sort(complaints, {}, &Complaint::line);
+  if (!complaints.empty()) return std::unexpected(std::move(complaints));
+  return config;
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,200 @@
+#include "fsserver/daemon.h"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "fsserver/state_file.h"
+#include "fsserver/status_file.h"
+#include "proto/io/clock.h"
+
+namespace tusk::server {
+namespace {
+
+constexpr Duration kStatusEvery = 2s;
+constexpr std::string_view kHandleSecretLabel = "tusk file handles";
+// Descriptors for everything that is not an O_PATH descriptor in a node table: open files, sockets.
+constexpr std::size_t kDescriptorsElsewhereMin = 1024;
+
+sigset_t our_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&signals, signal);
+  return signals;
+}
+
+// systemd's notification protocol (sd_notify(3)): one datagram to the socket it names.
+void notify_supervisor(std::string_view message) {
+  const char* const path = std::getenv("NOTIFY_SOCKET");
+  if (path == nullptr || (path[0] != '/' && path[0] != '@')) return;
+  sockaddr_un address{.sun_family = AF_UNIX};
+  const std::size_t length = std::strlen(path);
+  if (length >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, path, length);
+  if (path[0] == '@') address.sun_path[0] = '\0';
+  const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
+  if (socket.valid())
+    (void)::sendto(socket.number(), message.data(), message.size(), MSG_NOSIGNAL,
+                   reinterpret_cast<const sockaddr*>(&address), size);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "tuskd";
+}
+
+std::size_t descriptors_for_tables() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kDescriptorsElsewhereMin;
+  const auto all = static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, 1u << 20));
+  return all > 2 * kDescriptorsElsewhereMin ? (all - kDescriptorsElsewhereMin) / 2 : all / 4;
+}
+
+NodeTableSettings table_settings(std::size_t exports, const std::filesystem::path& state_dir) {
+  NodeTableSettings settings;
+  settings.names_dir = state_dir / "names";
+  const std::size_t share = descriptors_for_tables() / std::max<std::size_t>(exports, 1);
+  settings.descriptors_max = std::clamp<std::size_t>(share, 16, settings.descriptors_max);
+  return settings;
+}
+
+FileServiceOptions service_options(const ServerConfig& config) {
+  FileServiceOptions options;
+  options.server_name = host_name();
+  options.workers = config.limits.workers;
+  options.sessions_max = config.limits.mounts;
+  options.reply_memory_max = config.limits.reply_memory_bytes;
+  options.attr_lifetime_ms = config.limits.attr_lifetime_ms;
+  options.session_keep = config.limits.session_keep;
+  return options;
+}
+
+}  // namespace
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (::geteuid() == 0) {
+    constexpr rlim_t kWish = 1u << 20;  // the kernel's default ceiling (fs.nr_open)
+    const rlimit more{.rlim_cur = kWish, .rlim_max = std::max(limit.rlim_max, kWish)};
+    if (::setrlimit(RLIMIT_NOFILE, &more) == 0) return;
+  }
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void Daemon::block_signals() {
+  const sigset_t signals = our_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A write past RLIMIT_FSIZE is the client's EFBIG, not our death.
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
+  if (config.state_dir.empty()) {
+    TUSK_ASSIGN(config.state_dir, default_state_dir());
+  }
+  auto access = AccessStore::open(config.state_dir);
+  if (!access) return std::unexpected(std::move(access).error());
+  TUSK_ASSIGN(crypto::Identity identity, crypto::Identity::load_or_create(config.state_dir));
+
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(identity)));
+  daemon->access_ = std::move(*access);
+  TUSK_ASSIGN(daemon->exports_, daemon->open_exports(daemon->config_.exports));
+  FileServiceOptions options = service_options(daemon->config_);
+  options.exports = daemon->exports_;
+  options.access = daemon->access_;
+  daemon->service_ = std::make_unique<FileService>(std::move(options));
+
+  rpc::ServerEndpointOptions endpoint;
+  endpoint.listen = daemon->config_.listen;
+  endpoint.identity = &daemon->identity_;
+  endpoint.connections_max = daemon->config_.limits.connections;
+  endpoint.request_memory_max = daemon->config_.limits.request_memory_bytes;
+  TUSK_ASSIGN(daemon->endpoint_, rpc::ServerEndpoint::start(std::move(endpoint), *daemon->service_));
+  return daemon;
+}
+
+Daemon::~Daemon() {
+  if (!service_) return;
+  if (!service_->drain(kShutdownMax))
+    spdlog::warn("some operations are still running after {} s; not waiting for them",
+                 to_seconds(kShutdownMax));
+  endpoint_.reset();
+  if (!written_status_.empty()) ::unlink(status_file(config_.state_dir).c_str());
+}
+
+Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(
+    const std::vector<ExportSettings>& settings) {
+  const crypto::Secret secret = identity_.derive_secret(kHandleSecretLabel);
+  std::vector<std::shared_ptr<Export>> opened;
+  for (const ExportSettings& wanted : settings) {
+    // An export that stays as it is keeps its object, and its mounts notice nothing.
+    const auto same = std::ranges::find_if(exports_, [&](const auto& exported) {
+      return exported->settings() == wanted && exported->root_exists();
+    });
+    if (same != exports_.end()) {
+      opened.push_back(*same);
+      continue;
+    }
+    TUSK_ASSIGN(auto exported,
+                Export::open(wanted, secret, table_settings(settings.size(), config_.state_dir)));
+    opened.push_back(std::move(exported));
+  }
+  return opened;
+}
+
+void Daemon::apply(const Result<ServerConfig>& fresh) {
+  if (!fresh) return spdlog::error("not reloaded:\n{}", fresh.error().context);
+  auto opened = open_exports(fresh->exports);
+  if (!opened) return spdlog::error("not reloaded: {}", opened.error().message());
+  exports_ = std::move(*opened);
+  config_.exports = fresh->exports;
+  for (const rpc::ConnectionId connection : service_->replace_exports(exports_))
+    endpoint_->disconnect(connection, "the export has changed");
+  spdlog::info("reloaded; exports: {}", exports_.size());
+}
+
+void Daemon::write_status() {
+  ServerStatus status{.pid = ::getpid(), .listen = {}, .clients = service_->clients()};
+  for (const io::Address& address : endpoint_->local_addresses())
+    status.listen.push_back(address.to_string());
+  std::ranges::sort(status.clients, {}, [](const ConnectedClient& client) { return client.peer.connection; });
+  std::string text = to_toml(status);
+  if (text == written_status_) return;
+  if (auto written = write_state_file(status_file(config_.state_dir), text); !written)
+    spdlog::warn("`tuskd clients` will show nothing: {}", written.error().message());
+  written_status_ = std::move(text);
+}
+
+void Daemon::run(const std::function<Result<ServerConfig>()>& reload) {
+  notify_supervisor("READY=1");
+  const sigset_t signals = our_signals();
+  const timespec pause{.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(kStatusEvery).count(),
+                       .tv_nsec = 0};
+  while (true) {
+    write_status();
+    const int signal = ::sigtimedwait(&signals, nullptr, &pause);
+    if (signal == SIGHUP) {
+      notify_supervisor("RELOADING=1");
+      apply(reload());
+      notify_supervisor("READY=1");
+    }
+    if (signal == SIGTERM || signal == SIGINT) {
+      spdlog::info("{}: shutting down", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+      notify_supervisor("STOPPING=1");
+      return;
+    }
+  }
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,62 @@
+// A running tuskd: exports, service and endpoint wired together, signals, reload, shutdown.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "fsserver/access_store.h"
+#include "fsserver/config.h"
+#include "fsserver/file_service.h"
+#include "proto/base/result.h"
+#include "proto/crypto/identity.h"
+#include "proto/rpc/server_endpoint.h"
+
+namespace tusk::server {
+
+// How long a shutdown waits for running operations.
+constexpr Duration kShutdownMax = 5s;
+
+class Daemon {
+ public:
+  // Opens the exports and the port. kBadConfig and errnos with a sentence for the operator.
+  [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(ServerConfig config);
+  ~Daemon();
+
+  [[nodiscard]] const crypto::Identity& identity() const { return identity_; }
+  [[nodiscard]] AccessStore& access() const { return *access_; }
+  [[nodiscard]] const std::filesystem::path& state_dir() const { return config_.state_dir; }
+  [[nodiscard]] std::vector<io::Address> local_addresses() const { return endpoint_->local_addresses(); }
+
+  // Until SIGTERM or SIGINT. On SIGHUP `reload` is asked for the configuration as it is now: exports are
+  // opened, closed and changed, whose mounts attach anew; listen addresses and limits need a restart.
+  // An error of it, or an export that cannot be opened, leaves everything as it was. The signals must be
+  // blocked in every thread (block_signals).
+  void run(const std::function<Result<ServerConfig>()>& reload);
+
+  // Before any thread is started.
+  static void block_signals();
+
+ private:
+  Daemon(ServerConfig config, crypto::Identity identity)
+      : config_(std::move(config)), identity_(std::move(identity)) {}
+
+  [[nodiscard]] Result<std::vector<std::shared_ptr<Export>>> open_exports(
+      const std::vector<ExportSettings>& settings);
+  void apply(const Result<ServerConfig>& fresh);
+  void write_status();
+
+  ServerConfig config_;
+  const crypto::Identity identity_;
+  std::shared_ptr<AccessStore> access_;
+  std::vector<std::shared_ptr<Export>> exports_;
+  std::unique_ptr<FileService> service_;
+  std::unique_ptr<rpc::ServerEndpoint> endpoint_;  // last: calls the service
+  std::string written_status_;
+};
+
+// As many descriptors as the system lets this process have.
+void raise_descriptor_limit();
+
+}  // namespace tusk::server

@@ -1,0 +1,217 @@
+#include "fsserver/file_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include <exception>
+#include <fstream>
+#include <new>
+
+#include "proto/crypto/primitives.h"
+#include "proto/io/clock.h"
+
+namespace tusk::server {
+namespace {
+
+constexpr std::size_t kInstanceIdBytes = 16;
+constexpr Duration kHousekeepingEvery = 1s;
+constexpr Duration kLockRetryEvery = 100ms;  // a program on the server tells nobody when it unlocks
+
+std::string random_id() {
+  std::string id(kInstanceIdBytes, '\0');
+  crypto::random_bytes(std::as_writable_bytes(std::span(id)));
+  return id;
+}
+
+// Stays the same as long as the kernel runs: what was written and not synced is still there.
+std::string kernel_boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+schema::Reply to_reply(const Error& error) {
+  schema::Reply reply;
+  reply.set_error(static_cast<std::uint32_t>(error.code));
+  reply.set_message(error.context);
+  return reply;
+}
+
+}  // namespace
+
+FileService::FileService(FileServiceOptions options)
+    : options_(std::move(options)),
+      boot_id_(kernel_boot_id()),
+      instance_id_(random_id()),
+      bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max)),
+      workers_(options_.workers) {
+  for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
+  options_.exports.clear();
+  if (!options_.own_housekeeping) return;
+  housekeeper_ = std::jthread([this](const std::stop_token& stop) {
+    Duration pause = kHousekeepingEvery;
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        housekeeping_.wait_for(lock, stop, pause, [] { return false; });
+      }
+      if (stop.stop_requested()) return;
+      pause = locks_.retry() ? kLockRetryEvery : kHousekeepingEvery;
+      housekeep(io::now());
+    }
+  });
+}
+
+FileService::~FileService() = default;
+
+void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
+  const Incoming incoming = std::move(unshared);
+  const auto operation_case = incoming->message().operation_case();
+  std::shared_ptr<Attachment> attachment;
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return incoming->reply_error(ErrorCode::kPeerClosed, "the server is shutting down");
+    if (operation_case == schema::Request::kAttach) connections_.insert(incoming->peer().connection);
+    attachment = attachment_of(incoming->peer().connection);
+  }
+  if (operation_case == schema::Request::kAttach) return submit_attach(incoming);
+  if (!attachment) return incoming->reply_error(from_errno(EACCES), "not attached");
+  if (operation_case == schema::Request::kDetach) return submit_detach(incoming);
+  const Operation* const operation = find_operation(operation_case);
+  if (operation == nullptr)
+    return incoming->reply_error(ErrorCode::kUnsupported, "this server does not know that operation");
+  submit(*operation, incoming, std::move(attachment));
+}
+
+void FileService::submit(const Operation& operation, Incoming incoming,
+                         std::shared_ptr<Attachment> attachment) {
+  const auto enqueue = [this, &operation, incoming,
+                        attachment](std::vector<BodyBudget::Reservation> reservations) {
+    const bool queued = workers_.submit(operation.lane, [this, &operation, incoming, attachment,
+                                                         reservations = std::move(reservations)]() mutable {
+      run(operation, incoming, attachment, std::move(reservations));
+    });
+    if (!queued) incoming->reply_error(ErrorCode::kLimitExceeded, "too many calls at once");
+  };
+  const ByteCount body_bytes = reply_body_bytes(incoming->message());
+  if (body_bytes == 0) return enqueue({});
+
+  // First its share of the connection's memory, then of the server's.
+  const auto in_turn = [bodies = bodies_, body_bytes, enqueue,
+                        incoming](BodyBudget::Reservation own) mutable {
+    const bool waits =
+        bodies->reserve(body_bytes, [own = std::move(own), enqueue](BodyBudget::Reservation shared) mutable {
+          std::vector<BodyBudget::Reservation> reservations;
+          reservations.push_back(std::move(own));
+          reservations.push_back(std::move(shared));
+          enqueue(std::move(reservations));
+        });
+    if (!waits) incoming->reply_error(ErrorCode::kLimitExceeded, "too many reads at once");
+  };
+  if (!attachment->bodies->reserve(body_bytes, in_turn))
+    incoming->reply_error(ErrorCode::kLimitExceeded, "too many reads at once");
+}
+
+void FileService::run(const Operation& operation, const Incoming& incoming,
+                      const std::shared_ptr<Attachment>& attachment,
+                      std::vector<BodyBudget::Reservation> reservations) {
+  if (incoming->cancelled()) return incoming->reply_error(ErrorCode::kCancelled);
+  if (attachment->read_only && mutates(operation, incoming->message()))
+    return incoming->reply_error(from_errno(EROFS), "the export is read-only");
+  const std::uint64_t sequence = incoming->message().sequence();
+  const bool once = sequence != 0 && operation.operation != schema::Request::kLock;
+  if (once && !begin_once(incoming, *attachment->session)) return;
+
+  Call call(incoming, attachment, locks_, boot_id_);
+  call.reservations = std::move(reservations);
+  execute(operation, call);
+  if (once) {
+    // A body is not remembered: what a repeat of an OPEN would bring along can be read.
+    schema::Reply remembered = call.reply;
+    if (remembered.has_open()) remembered.mutable_open()->set_body_bytes(0);
+    attachment->session->replies().finish(sequence, remembered);
+  }
+  if (!call.answers_later) incoming->reply(std::move(call.reply), std::move(call.body));
+}
+
+bool FileService::begin_once(const Incoming& incoming, Session& session) {
+  const schema::Request& request = incoming->message();
+  const auto verdict = session.replies().begin(
+      request.sequence(), request.sequence_done(),
+      [incoming](const schema::Reply& reply) { incoming->reply(schema::Reply(reply)); });
+  switch (verdict) {
+    case ReplyMemory::Verdict::kRun:
+      return true;
+    case ReplyMemory::Verdict::kAnswered:
+    case ReplyMemory::Verdict::kJoined:
+      return false;
+    case ReplyMemory::Verdict::kForgotten:
+      incoming->reply_error(ErrorCode::kCancelled, "a repeat of what the client says it has the answer of");
+      return false;
+    case ReplyMemory::Verdict::kFull:
+      incoming->reply_error(ErrorCode::kLimitExceeded, "too many mutations without sequence_done");
+      return false;
+  }
+  __builtin_unreachable();
+}
+
+void FileService::execute(const Operation& operation, Call& call) {
+  const ActingAs acting(call.exported().acts_as());
+  Result<void> result;
+  try {
+    result = operation.run(call);
+  } catch (const std::bad_alloc&) {
+    result = fail(from_errno(ENOMEM));
+  } catch (const std::exception& error) {
+    spdlog::error("{}: {}", operation.name, error.what());
+    result = fail(ErrorCode::kInternal, error.what());
+  }
+  if (!call.mutated_nodes().empty() && options_.mutated)
+    options_.mutated(call.exported(), call.mutated_nodes());
+  if (result) return;
+  const int number = to_errno(result.error().code);
+  if (number == ESTALE || number == ENOENT) (void)call.exported().root_exists();  // for its line in the log
+  if (number == EIO || number == ENOSPC || number == EDQUOT || result.error().code == ErrorCode::kInternal)
+    spdlog::warn("export '{}': {} by {}: {}", call.exported().name(), operation.name,
+                 call.attachment().peer.address, result.error().message());
+  call.reply = to_reply(result.error());
+  call.body = {};
+}
+
+std::vector<rpc::ConnectionId> FileService::replace_exports(std::vector<std::shared_ptr<Export>> exports) {
+  std::map<std::string, std::shared_ptr<Export>> replacement;
+  for (auto& exported : exports) replacement.emplace(exported->name(), std::move(exported));
+
+  const std::lock_guard lock(mutex_);
+  exports_ = std::move(replacement);
+  std::vector<rpc::ConnectionId> outdated;
+  for (const auto& [connection, attachment] : attachments_)
+    if (find_export(attachment->exported->name()) != attachment->exported) outdated.push_back(connection);
+  return outdated;
+}
+
+void FileService::housekeep(TimePoint now) {
+  std::vector<std::shared_ptr<Session>> ended;  // their files are closed without the mutex
+  std::vector<std::shared_ptr<Export>> exports;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto item = sessions_.begin(); item != sessions_.end();) {
+      SessionEntry& entry = item->second;
+      const bool over = entry.connections == 0 && now - entry.idle_since >= options_.session_keep;
+      if (over) ended.push_back(std::move(entry.session));
+      item = over ? sessions_.erase(item) : std::next(item);
+    }
+    for (const auto& [name, exported] : exports_) exports.push_back(exported);
+  }
+  for (const auto& session : ended) end(*session);
+  for (const auto& exported : exports) exported->nodes().housekeep(now);
+}
+
+bool FileService::drain(Duration at_most) {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
+  return workers_.wait_idle(at_most);
+}
+
+}  // namespace tusk::server

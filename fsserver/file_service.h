@@ -1,0 +1,142 @@
+// The file server as the network sees it: who may enter, which operation runs, on which thread, once.
+//
+// Everything that holds for all operations is here and nowhere else: calls before an attach are refused,
+// mutations of read-only exports are refused, repeats are answered from memory, cancelled calls are not
+// begun, disk work is not done on the network's thread. The operations are in operations.h.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "fsserver/access_store.h"
+#include "fsserver/call.h"
+#include "fsserver/export.h"
+#include "fsserver/lock_table.h"
+#include "fsserver/operations.h"
+#include "fsserver/session.h"
+#include "fsserver/worker_pool.h"
+#include "proto/base/result.h"
+#include "proto/base/time.h"
+#include "proto/rpc/service.h"
+
+namespace tusk::server {
+
+constexpr std::uint32_t kSchemaVersion = 1;
+constexpr std::size_t kClientNameBytesMax = 255;
+
+// How long a mount may be away and find its open files, locks and remembered replies again.
+constexpr Duration kSessionKeepDefault = 10min;
+
+struct FileServiceOptions {
+  std::vector<std::shared_ptr<Export>> exports;
+  // Tokens and keys allowed beside those in the exports' settings. nullptr: only those.
+  std::shared_ptr<AccessStore> access;
+  std::string server_name;
+  unsigned workers = kWorkersDefault;
+  std::size_t sessions_max = 4096;
+  ByteCount reply_memory_max = 1ull << 30;  // bulk replies waiting for all clients
+  std::uint32_t attr_lifetime_ms = 1000;
+  Duration session_keep = kSessionKeepDefault;
+  // Looks after idle things once a second. Off: the owner calls housekeep().
+  bool own_housekeeping = true;
+  // After each successful mutation, on its worker thread, before the reply: the export and the handles
+  // of the nodes that changed. Here leases and push will hook in.
+  std::function<void(Export&, const std::vector<std::string>& handles)> mutated;
+};
+
+// One line of `tuskd clients`.
+struct ConnectedClient {
+  rpc::Peer peer;
+  std::string client_name;
+  std::string export_name;
+  Access access = Access::kReadOnly;
+  std::int64_t since_unix_s = 0;
+  std::size_t open_files = 0;
+};
+
+// All methods are thread-safe.
+class FileService : public rpc::Service {
+ public:
+  explicit FileService(FileServiceOptions options);
+  // No call may come any more; running ones are finished.
+  ~FileService() override;
+
+  void handle_call(std::unique_ptr<rpc::IncomingCall> incoming) override;
+  void handle_disconnect(const rpc::Peer& peer) override;
+
+  // Exports as they are from now on. Connections to exports that are gone or changed (another object)
+  // are returned: they should be disconnected, so that they attach anew.
+  [[nodiscard]] std::vector<rpc::ConnectionId> replace_exports(std::vector<std::shared_ptr<Export>> exports);
+
+  // Ends sessions that were away too long, lets go idle descriptors, retries locks.
+  void housekeep(TimePoint now);
+
+  // No new calls (kPeerClosed); waits for the running ones. False if they take longer than `at_most`.
+  bool drain(Duration at_most);
+
+  [[nodiscard]] std::vector<ConnectedClient> clients() const;
+  [[nodiscard]] std::size_t sessions() const;
+
+ private:
+  using Incoming = std::shared_ptr<rpc::IncomingCall>;
+  // Export, client key, the id that the mount chose: nobody can take over another client's session.
+  using SessionKey = std::tuple<std::string, crypto::Fingerprint, std::string>;
+  struct SessionEntry {
+    std::shared_ptr<Session> session;
+    std::size_t connections = 0;
+    TimePoint idle_since{};  // while connections == 0
+  };
+
+  void submit_attach(Incoming incoming);
+  void submit_detach(Incoming incoming);
+  void submit(const Operation& operation, Incoming incoming, std::shared_ptr<Attachment> attachment);
+  void run(const Operation& operation, const Incoming& incoming,
+           const std::shared_ptr<Attachment>& attachment, std::vector<BodyBudget::Reservation> reservations);
+  [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
+  void execute(const Operation& operation, Call& call);
+
+  [[nodiscard]] Result<schema::Reply> attach(const rpc::IncomingCall& incoming);
+  [[nodiscard]] Result<Access> right_to_enter(const rpc::Peer& peer,
+                                              const schema::AttachRequest& request) const;
+  // True: it was there already.
+  [[nodiscard]] Result<bool> join_session(Attachment& attachment, const schema::AttachRequest& request);
+  [[nodiscard]] schema::Reply welcome(const Attachment& attachment, schema::Node root, bool resumed) const;
+  void detach(const rpc::Peer& peer);
+  void end(Session& session);
+
+  // With mutex_ held.
+  void leave_session(const Attachment& attachment);
+  [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
+  [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;
+
+  // Constant after construction.
+  FileServiceOptions options_;
+  std::string boot_id_;
+  std::string instance_id_;
+  std::shared_ptr<BodyBudget> bodies_;
+
+  LockTable locks_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Export>> exports_;
+  std::unordered_set<rpc::ConnectionId> connections_;  // that have asked to attach and are not gone
+  std::unordered_map<rpc::ConnectionId, std::shared_ptr<Attachment>> attachments_;
+  std::map<SessionKey, SessionEntry> sessions_;
+  std::uint64_t last_session_ = 0;
+  bool draining_ = false;
+
+  std::condition_variable_any housekeeping_;
+  WorkerPool workers_;  // after all that its tasks use
+  std::jthread housekeeper_;
+};
+
+}  // namespace tusk::server

@@ -1,0 +1,214 @@
+// FileService's door: attach, detach, disconnect, and the sessions behind it.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "fsserver/file_service.h"
+#include "proto/io/clock.h"
+
+namespace tusk::server {
+namespace {
+
+// What a client calls itself ends up in logs and terminals.
+std::string printable(std::string_view text) {
+  std::string clean(text.substr(0, kClientNameBytesMax));
+  std::ranges::replace_if(
+      clean, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  return clean;
+}
+
+}  // namespace
+
+void FileService::submit_attach(Incoming incoming) {
+  const bool queued = workers_.submit(Lane::kMetadata, [this, incoming] {
+    auto reply = attach(*incoming);
+    if (reply) return incoming->reply(std::move(*reply));
+    const schema::AttachRequest& request = incoming->message().attach();
+    spdlog::warn("{} ({}) may not mount '{}': {}", incoming->peer().address, incoming->peer().key.to_text(),
+                 printable(request.export_name()), reply.error().message());
+    incoming->reply_error(reply.error().code, reply.error().context);
+  });
+  if (!queued) incoming->reply_error(ErrorCode::kLimitExceeded, "too many calls at once");
+}
+
+void FileService::submit_detach(Incoming incoming) {
+  const bool queued = workers_.submit(Lane::kMetadata, [this, incoming] {
+    detach(incoming->peer());
+    schema::Reply reply;
+    reply.mutable_empty();
+    incoming->reply(std::move(reply));
+  });
+  if (!queued) incoming->reply_error(ErrorCode::kLimitExceeded, "too many calls at once");
+}
+
+Result<Access> FileService::right_to_enter(const rpc::Peer& peer,
+                                           const schema::AttachRequest& request) const {
+  std::shared_ptr<Export> exported;
+  {
+    const std::lock_guard lock(mutex_);
+    exported = find_export(request.export_name());
+  }
+  if (exported && std::ranges::count(exported->settings().clients, peer.key) > 0)
+    return exported->settings().access;
+  std::optional<Access> right;
+  if (options_.access)
+    right = options_.access->right_of(request.export_name(), peer.key, as_byte_span(request.token()),
+                                      io::unix_seconds());
+  // Who has no right at all does not learn which exports there are.
+  if (!right) return fail(ErrorCode::kTokenRefused, "no right to mount this export");
+  if (!exported) return fail(ErrorCode::kNoSuchExport, "no such export");
+  return std::min(*right, exported->settings().access);
+}
+
+Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
+  const schema::AttachRequest& request = incoming.message().attach();
+  if (request.version() != kSchemaVersion)
+    return fail(ErrorCode::kVersionMismatch, "this server speaks version " + std::to_string(kSchemaVersion));
+  if (request.session().size() != kSessionIdBytes) return fail(ErrorCode::kMalformed, "session id");
+  TUSK_ASSIGN(const Access access, right_to_enter(incoming.peer(), request));
+
+  auto attachment = std::make_shared<Attachment>();
+  attachment->peer = incoming.peer();
+  attachment->client_name = printable(request.client_name());
+  attachment->read_only = access == Access::kReadOnly || request.read_only();
+  attachment->since_unix_s = io::unix_seconds();
+  {
+    const std::lock_guard lock(mutex_);
+    attachment->exported = find_export(request.export_name());
+  }
+  Export* const exported = attachment->exported.get();
+  if (exported == nullptr) return fail(ErrorCode::kNoSuchExport, "no such export");
+  if (!exported->root_exists()) return fail(from_errno(ENOENT), "the exported directory has been removed");
+  attachment->identity_real = request.identity_real() && exported->can_be_real();
+
+  schema::Node root;
+  TUSK_ASSIGN(const SharedFd root_fd, exported->nodes().resolve(exported->nodes().root_handle()));
+  TUSK_ASSIGN(const Status status, status_of(*root_fd));
+  root.set_handle(exported->nodes().root_handle());
+  *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
+
+  TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
+  {
+    const std::lock_guard lock(mutex_);
+    const rpc::ConnectionId connection = incoming.peer().connection;
+    if (!connections_.contains(connection)) {  // it went away meanwhile
+      leave_session(*attachment);
+      return fail(ErrorCode::kConnectionLost);
+    }
+    if (const auto before = attachment_of(connection)) leave_session(*before);
+    attachments_[connection] = attachment;
+  }
+  spdlog::info("{} '{}' mounts '{}' {}{}", attachment->peer.address, attachment->client_name,
+               exported->name(), attachment->read_only ? "read-only" : "read-write",
+               resumed ? " (again)" : "");
+  return welcome(*attachment, std::move(root), resumed);
+}
+
+Result<bool> FileService::join_session(Attachment& attachment, const schema::AttachRequest& request) {
+  std::shared_ptr<Session> outdated;  // of an export that has been replaced
+  bool resumed = true;
+  {
+    const std::lock_guard lock(mutex_);
+    const SessionKey key{request.export_name(), attachment.peer.key, request.session()};
+    auto entry = sessions_.find(key);
+    if (entry != sessions_.end() && &entry->second.session->exported() != attachment.exported.get()) {
+      outdated = std::move(entry->second.session);
+      sessions_.erase(entry);
+      entry = sessions_.end();
+    }
+    if (entry == sessions_.end()) {
+      if (sessions_.size() >= options_.sessions_max)
+        return fail(ErrorCode::kLimitExceeded, "the server has as many mounts as it may have");
+      auto session = std::make_shared<Session>(++last_session_, attachment.exported);
+      entry = sessions_.emplace(key, SessionEntry{.session = std::move(session)}).first;
+      resumed = false;
+    }
+    ++entry->second.connections;
+    attachment.session = entry->second.session;
+  }
+  if (outdated) end(*outdated);
+  return resumed;
+}
+
+schema::Reply FileService::welcome(const Attachment& attachment, schema::Node root, bool resumed) const {
+  schema::Reply reply;
+  schema::AttachReply& facts = *reply.mutable_attach();
+  *facts.mutable_root() = std::move(root);
+  facts.set_read_only(attachment.read_only);
+  facts.set_identity_real(attachment.identity_real);
+  facts.set_boot_id(boot_id_);
+  facts.set_instance_id(instance_id_);
+  facts.set_resumed(resumed);
+  facts.set_attr_lifetime_ms(options_.attr_lifetime_ms);
+  facts.set_max_read(kReadBytesMax);
+  facts.set_max_write(kWriteBytesMax);
+  facts.set_server_name(options_.server_name);
+  facts.set_owner_uid(attachment.exported->owner_uid());
+  facts.set_owner_gid(attachment.exported->owner_gid());
+  return reply;
+}
+
+void FileService::detach(const rpc::Peer& peer) {
+  std::shared_ptr<Session> session;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto attachment = attachment_of(peer.connection);
+    if (!attachment) return;
+    session = attachment->session;
+    std::erase_if(attachments_, [&](const auto& item) { return item.second->session == session; });
+    std::erase_if(sessions_, [&](const auto& item) { return item.second.session == session; });
+  }
+  end(*session);
+}
+
+void FileService::end(Session& session) {
+  session.end();
+  locks_.release_session(session.number());
+}
+
+void FileService::handle_disconnect(const rpc::Peer& peer) {
+  const std::lock_guard lock(mutex_);
+  connections_.erase(peer.connection);
+  const auto attachment = attachment_of(peer.connection);
+  if (!attachment) return;
+  attachments_.erase(peer.connection);
+  leave_session(*attachment);
+  spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name, attachment->exported->name());
+}
+
+void FileService::leave_session(const Attachment& attachment) {
+  const auto entry = std::ranges::find_if(
+      sessions_, [&](const auto& item) { return item.second.session == attachment.session; });
+  if (entry == sessions_.end()) return;
+  if (--entry->second.connections == 0) entry->second.idle_since = io::now();
+}
+
+std::shared_ptr<Attachment> FileService::attachment_of(rpc::ConnectionId connection) const {
+  const auto found = attachments_.find(connection);
+  return found == attachments_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Export> FileService::find_export(const std::string& name) const {
+  const auto found = exports_.find(name);
+  return found == exports_.end() ? nullptr : found->second;
+}
+
+std::vector<ConnectedClient> FileService::clients() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ConnectedClient> clients;
+  for (const auto& [connection, attachment] : attachments_)
+    clients.push_back({.peer = attachment->peer,
+                       .client_name = attachment->client_name,
+                       .export_name = attachment->exported->name(),
+                       .access = attachment->read_only ? Access::kReadOnly : Access::kReadWrite,
+                       .since_unix_s = attachment->since_unix_s,
+                       .open_files = attachment->session->open_files()});
+  return clients;
+}
+
+std::size_t FileService::sessions() const {
+  const std::lock_guard lock(mutex_);
+  return sessions_.size();
+}
+
+}  // namespace tusk::server

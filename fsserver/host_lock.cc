@@ -1,0 +1,57 @@
+#include "fsserver/host_lock.h"
+
+#include <sys/file.h>
+
+#include "fsserver/confined.h"
+
+namespace tusk::server {
+namespace {
+
+struct flock to_native(LockType type, std::uint64_t start, std::uint64_t end) {
+  struct flock native {};
+  native.l_type = type == LockType::kRead ? F_RDLCK : type == LockType::kWrite ? F_WRLCK : F_UNLCK;
+  native.l_whence = SEEK_SET;
+  native.l_start = static_cast<off_t>(start);
+  native.l_len = end >= kLockEnd ? 0 : static_cast<off_t>(end - start + 1);
+  return native;
+}
+
+bool somebody_is_in_the_way(int result) { return result != 0 && (errno == EAGAIN || errno == EACCES); }
+
+}  // namespace
+
+bool HostLock::open(const Fd& node) {
+  if (!tried_) {
+    tried_ = true;
+    auto opened = reopen(node, O_RDWR);
+    writable_ = opened.has_value();
+    if (!opened) opened = reopen(node, O_RDONLY);
+    if (opened) fd_ = std::move(*opened);
+  }
+  return fd_.valid();
+}
+
+bool HostLock::apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start, std::uint64_t end) {
+  if (!open(node)) return true;
+  if (kind == LockKind::kFlock) {
+    const int operation = type == LockType::kRead ? LOCK_SH : type == LockType::kWrite ? LOCK_EX : LOCK_UN;
+    return !somebody_is_in_the_way(::flock(fd_.number(), operation | LOCK_NB));
+  }
+  if (type == LockType::kWrite && !writable_) return true;
+  struct flock native = to_native(type, start, end);
+  return !somebody_is_in_the_way(::fcntl(fd_.number(), F_OFD_SETLK, &native));
+}
+
+HostLock::Holder HostLock::test(const Fd& node, LockType type, std::uint64_t start, std::uint64_t end) {
+  if (!open(node)) return {};
+  struct flock native = to_native(type, start, end);
+  if (::fcntl(fd_.number(), F_OFD_GETLK, &native) != 0 || native.l_type == F_UNLCK) return {};
+  Holder holder;
+  holder.type = native.l_type == F_RDLCK ? LockType::kRead : LockType::kWrite;
+  holder.start = static_cast<std::uint64_t>(native.l_start);
+  holder.end = native.l_len == 0 ? kLockEnd : holder.start + static_cast<std::uint64_t>(native.l_len) - 1;
+  holder.pid = native.l_pid > 0 ? static_cast<std::uint32_t>(native.l_pid) : 0;
+  return holder;
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,44 @@
+// A client's lock made felt on the server itself: the same range locked on the server's own file.
+//
+// All of tuskd is one owner here (OFD locks and flock belong to an open file); which client holds what
+// is the LockTable's. Where the file cannot be opened or locked (permissions, file systems without
+// locks) it is silently left out: the lock then holds among clients only.
+#pragma once
+
+#include <cstdint>
+
+#include "fsserver/fd.h"
+
+namespace tusk::server {
+
+enum class LockKind : std::uint8_t { kPosix, kFlock };
+enum class LockType : std::uint8_t { kRead = 0, kWrite = 1, kUnlock = 2 };  // as F_RDLCK, F_WRLCK, F_UNLCK
+
+constexpr std::uint64_t kLockEnd = (std::uint64_t{1} << 63) - 1;  // "to the end of the file", inclusive
+
+// Not thread-safe: belongs to a file of the LockTable.
+class HostLock {
+ public:
+  // False: a program on the server holds a lock that is in the way. Never waits.
+  [[nodiscard]] bool apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start,
+                           std::uint64_t end);
+
+  // What a program on the server holds in the way of `type` there; kUnlock if nothing (or flock, which
+  // cannot be asked about).
+  struct Holder {
+    LockType type = LockType::kUnlock;
+    std::uint64_t start = 0;
+    std::uint64_t end = 0;
+    std::uint32_t pid = 0;
+  };
+  [[nodiscard]] Holder test(const Fd& node, LockType type, std::uint64_t start, std::uint64_t end);
+
+ private:
+  [[nodiscard]] bool open(const Fd& node);
+
+  Fd fd_;
+  bool writable_ = false;
+  bool tried_ = false;
+};
+
+}  // namespace tusk::server

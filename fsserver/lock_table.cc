@@ -1,0 +1,312 @@
+#include "fsserver/lock_table.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+namespace tusk::server {
+namespace {
+
+bool overlap(const LockWanted& a, const LockWanted& b) { return a.start <= b.end && b.start <= a.end; }
+
+bool same_holder(const LockWanted& a, const LockWanted& b) { return a.kind == b.kind && a.owner == b.owner; }
+
+void answer_all(auto& answers) {
+  for (auto& done : answers) done.answer(std::move(done.result));
+}
+
+}  // namespace
+
+const LockTable::Held* LockTable::conflict(const File& file, const LockWanted& wanted) {
+  for (const Held& held : file.held) {
+    if (held.kind != wanted.kind || held.owner == wanted.owner || !overlap(held, wanted)) continue;
+    if (held.type == LockType::kWrite || wanted.type == LockType::kWrite) return &held;
+  }
+  return nullptr;
+}
+
+// The owner's locks in the range give way to the new one: cut, split, and joined where they touch.
+void LockTable::replace_range(File& file, const LockWanted& wanted) {
+  std::vector<Held> pieces;
+  LockWanted merged = wanted;
+  std::erase_if(file.held, [&](const Held& held) {
+    if (!same_holder(held, wanted)) return false;
+    const bool touches = held.start <= wanted.end + 1 && wanted.start <= held.end + 1;
+    if (!touches) return false;
+    if (held.type == wanted.type) {
+      merged.start = std::min(merged.start, held.start);
+      merged.end = std::max(merged.end, held.end);
+      return true;
+    }
+    if (!overlap(held, wanted)) return false;
+    if (held.start < wanted.start) {
+      pieces.push_back(held);
+      pieces.back().end = wanted.start - 1;
+    }
+    if (held.end > wanted.end) {
+      pieces.push_back(held);
+      pieces.back().start = wanted.end + 1;
+    }
+    return true;
+  });
+  file.held.insert(file.held.end(), pieces.begin(), pieces.end());
+  if (wanted.type != LockType::kUnlock) file.held.push_back(merged);
+}
+
+// The range is locked on the server as strongly as what the clients still hold in it.
+void LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end) {
+  std::set<std::uint64_t> cuts{start};
+  for (const Held& held : file.held) {
+    if (held.kind != kind) continue;
+    if (held.start > start && held.start <= end) cuts.insert(held.start);
+    if (held.end >= start && held.end < end) cuts.insert(held.end + 1);
+  }
+  for (auto cut = cuts.begin(); cut != cuts.end(); ++cut) {
+    const std::uint64_t last = std::next(cut) == cuts.end() ? end : *std::next(cut) - 1;
+    LockType strongest = LockType::kUnlock;
+    for (const Held& held : file.held) {
+      if (held.kind != kind || held.start > *cut || held.end < last) continue;
+      if (strongest != LockType::kWrite) strongest = held.type;
+    }
+    // Weakening or repeating what is held cannot be refused.
+    (void)file.host.apply(*file.node, kind, strongest, *cut, last);
+  }
+}
+
+bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const {
+  std::multimap<LockOwner, std::pair<const File*, const Waiter*>> waits_of;
+  for (const auto& [key, other] : files_)
+    for (const Waiter& waiter : other.waiting)
+      if (waiter.wanted.kind == LockKind::kPosix)
+        waits_of.emplace(waiter.wanted.owner, std::pair(&other, &waiter));
+
+  std::set<LockOwner> seen;
+  std::vector<LockOwner> next;
+  const auto follow = [&](const File& in, const LockWanted& blocked) {
+    for (const Held& held : in.held) {
+      const bool blocks = held.kind == LockKind::kPosix && held.owner != blocked.owner &&
+                          overlap(held, blocked) &&
+                          (held.type == LockType::kWrite || blocked.type == LockType::kWrite);
+      if (blocks && seen.insert(held.owner).second) next.push_back(held.owner);
+    }
+  };
+  follow(file, wanted);
+  while (!next.empty()) {
+    const LockOwner owner = next.back();
+    next.pop_back();
+    if (owner == wanted.owner) return true;
+    const auto [first, last] = waits_of.equal_range(owner);
+    for (auto wait = first; wait != last; ++wait) follow(*wait->second.first, wait->second.second->wanted);
+  }
+  return false;
+}
+
+bool LockTable::grant(File& file, const LockWanted& wanted) {
+  if (!file.host.apply(*file.node, wanted.kind, wanted.type, wanted.start, wanted.end)) {
+    // A refused change of a flock has lost the one that was there before (flock(2)).
+    if (wanted.kind == LockKind::kFlock) give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
+    return false;
+  }
+  replace_range(file, wanted);
+  return true;
+}
+
+void LockTable::unlock(File& file, const LockWanted& wanted) {
+  replace_range(file, wanted);
+  give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
+}
+
+LockWaitId LockTable::lock(FileKey key, const SharedFd& node, const LockWanted& wanted, bool wait,
+                           Answer answer) {
+  Answers answers;
+  LockWaitId id{0};
+  {
+    const std::lock_guard lock(mutex_);
+    File& file = files_[key];
+    if (!file.node) file.node = node;
+    const auto answer_now = [&](Result<void> result) {
+      answers.push_back({std::move(answer), std::move(result)});
+    };
+
+    if (wanted.type == LockType::kUnlock) {
+      if (!file.held.empty()) unlock(file, wanted);
+      answer_now({});
+      serve_waiting(file, answers);
+    } else if (file.held.size() >= kLocksPerFileMax) {
+      answer_now(fail(from_errno(ENOLCK), "too many locks on one file"));
+    } else {
+      const bool blocked = conflict(file, wanted) != nullptr;
+      if (!blocked && grant(file, wanted)) {
+        answer_now({});
+        serve_waiting(file, answers);  // a write lock may have become a read lock
+      } else if (!wait) {
+        answer_now(fail(from_errno(EAGAIN)));
+      } else if (blocked && wanted.kind == LockKind::kPosix && would_deadlock(file, wanted)) {
+        answer_now(fail(from_errno(EDEADLK)));
+      } else if (waits_.size() >= kLockWaitsMax) {
+        answer_now(fail(from_errno(ENOLCK), "too many waiting locks"));
+      } else {
+        id = ++last_wait_;
+        waits_.emplace(id, key);
+        file.waiting.push_back(
+            {.id = id, .wanted = wanted, .answer = std::move(answer), .blocked_by_host = !blocked});
+      }
+    }
+    drop_if_unused(key);
+  }
+  answer_all(answers);
+  return id;
+}
+
+LockWanted LockTable::test(FileKey key, const SharedFd& node, const LockWanted& wanted) {
+  LockWanted free = wanted;
+  free.type = LockType::kUnlock;
+  const std::lock_guard lock(mutex_);
+  File& file = files_[key];
+  if (!file.node) file.node = node;
+  if (const Held* held = conflict(file, wanted)) return *held;
+  if (wanted.kind == LockKind::kPosix) {
+    const HostLock::Holder holder = file.host.test(*file.node, wanted.type, wanted.start, wanted.end);
+    if (holder.type != LockType::kUnlock) {
+      free.type = holder.type;
+      free.start = holder.start;
+      free.end = holder.end;
+      free.pid = holder.pid;
+    }
+  }
+  drop_if_unused(key);
+  return free;
+}
+
+void LockTable::serve_waiting(File& file, Answers& answers) {
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (auto waiter = file.waiting.begin(); waiter != file.waiting.end();) {
+      const bool blocked = conflict(file, waiter->wanted) != nullptr;
+      if (blocked || !grant(file, waiter->wanted)) {
+        waiter->blocked_by_host = !blocked;
+        ++waiter;
+        continue;
+      }
+      answers.push_back({std::move(waiter->answer), {}});
+      waits_.erase(waiter->id);
+      waiter = file.waiting.erase(waiter);
+      progress = true;
+    }
+  }
+}
+
+void LockTable::cancel(LockWaitId id) {
+  Answers answers;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto wait = waits_.find(id);
+    if (wait == waits_.end()) return;
+    const FileKey key = wait->second;
+    File& file = files_.at(key);
+    const auto waiter = std::ranges::find(file.waiting, id, &Waiter::id);
+    answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR))});
+    file.waiting.erase(waiter);
+    waits_.erase(wait);
+    drop_if_unused(key);
+  }
+  answer_all(answers);
+}
+
+template <class Matches>
+void LockTable::release_matching(FileKey key, Matches matches, Answers& answers) {
+  const auto found = files_.find(key);
+  if (found == files_.end()) return;
+  File& file = found->second;
+  for (auto waiter = file.waiting.begin(); waiter != file.waiting.end();) {
+    if (!matches(waiter->wanted)) {
+      ++waiter;
+      continue;
+    }
+    answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR), "the file was closed")});
+    waits_.erase(waiter->id);
+    waiter = file.waiting.erase(waiter);
+  }
+  std::vector<Held> released;
+  std::erase_if(file.held, [&](const Held& held) {
+    const bool match = matches(held);
+    if (match) released.push_back(held);
+    return match;
+  });
+  for (const Held& held : released) give_back_to_host(file, held.kind, held.start, held.end);
+  if (!released.empty()) serve_waiting(file, answers);
+  drop_if_unused(key);
+}
+
+void LockTable::release_open(FileKey file, std::uint64_t session, std::uint64_t open_id) {
+  Answers answers;
+  {
+    const std::lock_guard lock(mutex_);
+    release_matching(
+        file,
+        [&](const LockWanted& held) {
+          return held.kind == LockKind::kFlock && held.owner.session == session && held.open_id == open_id;
+        },
+        answers);
+  }
+  answer_all(answers);
+}
+
+void LockTable::release_file(FileKey file, std::uint64_t session) {
+  Answers answers;
+  {
+    const std::lock_guard lock(mutex_);
+    release_matching(
+        file, [&](const LockWanted& held) { return held.owner.session == session; }, answers);
+  }
+  answer_all(answers);
+}
+
+void LockTable::release_session(std::uint64_t session) {
+  Answers answers;
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<FileKey> keys;
+    for (const auto& [key, file] : files_) keys.push_back(key);
+    for (const FileKey& key : keys)
+      release_matching(
+          key, [&](const LockWanted& held) { return held.owner.session == session; }, answers);
+  }
+  answer_all(answers);
+}
+
+bool LockTable::retry() {
+  Answers answers;
+  bool still_waiting = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [key, file] : files_) {
+      const auto host_blocked = [](const Waiter& waiter) { return waiter.blocked_by_host; };
+      if (std::ranges::none_of(file.waiting, host_blocked)) continue;
+      serve_waiting(file, answers);
+      still_waiting |= std::ranges::any_of(file.waiting, host_blocked);
+    }
+  }
+  answer_all(answers);
+  return still_waiting;
+}
+
+void LockTable::drop_if_unused(FileKey key) {
+  const auto found = files_.find(key);
+  if (found != files_.end() && found->second.held.empty() && found->second.waiting.empty())
+    files_.erase(found);
+}
+
+std::size_t LockTable::held() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [key, file] : files_) count += file.held.size();
+  return count;
+}
+
+std::size_t LockTable::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waits_.size();
+}
+
+}  // namespace tusk::server

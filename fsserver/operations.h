@@ -1,0 +1,84 @@
+// The operations of the schema on an export, one function each; and the table that says of each what the
+// dispatcher must know before it runs.
+//
+// An operation resolves handles, makes its system calls and fills call.reply. It runs on a worker thread
+// that already acts as the right user. It does not check read-only exports, repeats or cancellation:
+// FileService has, for all of them.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "fsserver/call.h"
+#include "fsserver/worker_pool.h"
+#include "proto/base/result.h"
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::server {
+
+struct Operation {
+  enum class Effect : std::uint8_t {
+    kReads,
+    kMutates,
+    kMutatesIfOpenedForWriting,  // OPEN: its flags decide
+  };
+  schema::Request::OperationCase operation;
+  std::string_view name;
+  Effect effect;
+  Lane lane;
+  Result<void> (*run)(Call& call);
+};
+
+// Every operation but attach and detach, which are about the session and not about files.
+[[nodiscard]] std::span<const Operation> operations();
+// nullptr: not known.
+[[nodiscard]] const Operation* find_operation(schema::Request::OperationCase operation);
+
+[[nodiscard]] bool mutates(const Operation& operation, const schema::Request& request);
+// Bytes of bulk reply the request may make: for the budget.
+[[nodiscard]] ByteCount reply_body_bytes(const schema::Request& request);
+
+namespace ops {
+// operations_metadata.cc
+Result<void> lookup(Call& call);
+Result<void> getattr(Call& call);
+Result<void> setattr(Call& call);
+Result<void> readlink(Call& call);
+Result<void> statfs(Call& call);
+// operations_directory.cc
+Result<void> readdir(Call& call);
+// operations_names.cc
+Result<void> make_node(Call& call);
+Result<void> remove(Call& call);
+Result<void> rename(Call& call);
+Result<void> link(Call& call);
+// operations_open.cc
+Result<void> open(Call& call);
+Result<void> create(Call& call);
+Result<void> close(Call& call);
+// operations_data.cc
+Result<void> read(Call& call);
+Result<void> write(Call& call);
+Result<void> commit(Call& call);
+Result<void> allocate(Call& call);
+Result<void> seek(Call& call);
+// operations_copy.cc
+Result<void> copy_range(Call& call);
+// operations_xattr.cc
+Result<void> getxattr(Call& call);
+Result<void> setxattr(Call& call);
+Result<void> listxattr(Call& call);
+Result<void> removexattr(Call& call);
+// operations_lock.cc
+Result<void> lock(Call& call);
+}  // namespace ops
+
+// A write, truncation or allocation takes the set-user-ID and set-group-ID bits away from an executable.
+// The kernel does so unless the writer is root: here it has to be done for it.
+[[nodiscard]] Result<void> strip_special_bits(const Call& call, const Fd& file);
+
+// pread of up to `length` bytes into a body of the reply that counts against the call's reservations.
+[[nodiscard]] Result<SharedBytes> read_body(Call& call, const Fd& fd, std::uint64_t offset,
+                                            std::size_t length);
+
+}  // namespace tusk::server

@@ -1,0 +1,67 @@
+// LOCK: record locks and flock. A wait holds no thread: the answer comes from whoever lets go.
+#include <algorithm>
+
+#include "fsserver/operations.h"
+
+namespace tusk::server::ops {
+namespace {
+
+Result<LockWanted> wanted_lock(const Call& call, const schema::LockRequest& request) {
+  if (request.type() > static_cast<std::uint32_t>(LockType::kUnlock))
+    return fail(from_errno(EINVAL), "lock type");
+  LockWanted wanted;
+  wanted.kind = request.flock() ? LockKind::kFlock : LockKind::kPosix;
+  wanted.owner = {call.session().number(), request.owner()};
+  wanted.open_id = request.open_id();
+  wanted.type = static_cast<LockType>(request.type());
+  wanted.pid = request.pid();
+  if (!request.flock()) {
+    wanted.start = request.start();
+    wanted.end = std::min(request.end(), kLockEnd);
+    if (wanted.start > wanted.end) return fail(from_errno(EINVAL), "lock range");
+  }
+  return wanted;
+}
+
+void answer(rpc::IncomingCall& incoming, Result<void> result) {
+  if (!result) {
+    incoming.reply_error(result.error().code, result.error().context);
+    return;
+  }
+  schema::Reply reply;
+  reply.mutable_lock();
+  incoming.reply(std::move(reply));
+}
+
+void fill(schema::LockReply& reply, const LockWanted& holder) {
+  reply.set_type(static_cast<std::uint32_t>(holder.type));
+  reply.set_start(holder.start);
+  reply.set_end(holder.end);
+  reply.set_pid(holder.pid);
+}
+
+}  // namespace
+
+Result<void> lock(Call& call) {
+  const auto& request = call.request().lock();
+  TUSK_ASSIGN(const LockWanted wanted, wanted_lock(call, request));
+  TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
+  TUSK_ASSIGN(const Status status, status_of(*node));
+  TUSK_TRY(check_regular(status));
+  const FileKey key{device_of(status), status.stx_ino};
+  if (request.test()) {
+    fill(*call.reply.mutable_lock(), call.locks().test(key, node, wanted));
+    return {};
+  }
+  call.answers_later = true;
+  const std::shared_ptr<rpc::IncomingCall> incoming = call.incoming();
+  LockTable& locks = call.locks();
+  const LockWaitId wait = locks.lock(key, node, wanted, request.wait(), [incoming](Result<void> result) {
+    answer(*incoming, std::move(result));
+  });
+  if (call.session().ended()) locks.release_session(call.session().number());
+  if (wait != LockWaitId{0}) incoming->on_cancel([&locks, wait] { locks.cancel(wait); });
+  return {};
+}
+
+}  // namespace tusk::server::ops

@@ -1,0 +1,162 @@
+// Operations that make, remove and move names: make_node, remove, rename, link.
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <climits>
+
+#include "fsserver/operations.h"
+
+namespace tusk::server::ops {
+namespace {
+
+Result<void> check_target(std::string_view target) {
+  if (target.empty()) return fail(from_errno(ENOENT), "a symlink needs a target");
+  if (target.size() >= PATH_MAX) return fail(from_errno(ENAMETOOLONG));
+  if (target.find('\0') != std::string_view::npos) return fail(from_errno(EINVAL));
+  return {};
+}
+
+// mknod(2) and its relatives. Special bits come later (exact_mode): a set-user-ID file must not exist
+// before it belongs to its owner.
+Result<void> make(const Call& call, const Fd& parent, const schema::MakeNodeRequest& request) {
+  const char* const name = request.name().c_str();
+  const mode_t permissions = request.mode() & 0777;
+  const mode_t type = request.mode() & S_IFMT;
+  switch (type) {
+    case S_IFDIR:
+      if (::mkdirat(parent.number(), name, permissions) != 0) return fail_errno("mkdir");
+      return {};
+    case S_IFLNK:
+      TUSK_TRY(check_target(request.target()));
+      if (::symlinkat(request.target().c_str(), parent.number(), name) != 0) return fail_errno("symlink");
+      return {};
+    case S_IFCHR:
+    case S_IFBLK:
+      // Where users are not told apart a device would open the server's hardware to all of them.
+      if (!call.attachment().identity_real || !call.exported().can_be_real())
+        return fail(from_errno(EPERM), "devices only where owners are real");
+      [[fallthrough]];
+    case 0:
+    case S_IFREG:
+    case S_IFIFO:
+    case S_IFSOCK:
+      if (::mknodat(parent.number(), name, (type == 0 ? S_IFREG : type) | permissions, request.rdev()) != 0)
+        return fail_errno("mknod");
+      return {};
+    default:
+      return fail(from_errno(EINVAL), "no such type of file");
+  }
+}
+
+// What the kernel left out of the wanted mode on the way: bits that only chmod sets. The set-group-ID
+// bit that a directory inherits stays.
+Result<void> exact_mode(NodeTable::Found& found, std::uint32_t wanted) {
+  const bool directory = S_ISDIR(found.status.stx_mode);
+  if (S_ISLNK(found.status.stx_mode)) return {};
+  const std::uint32_t special = wanted & (S_ISUID | S_ISGID | S_ISVTX);
+  const std::uint32_t present = found.status.stx_mode & 07777;
+  if (special == 0 || (present & special) == special) return {};
+  if (::chmod(proc_path(*found.fd).c_str(), present | special) != 0)
+    return fail_errno(directory ? "chmod of the new directory" : "chmod of the new file");
+  TUSK_ASSIGN(found.status, status_of(*found.fd));
+  return {};
+}
+
+struct Place {
+  SharedFd parent;
+  std::string_view handle;
+  std::string_view name;
+};
+
+Result<Place> place(const Call& call, const std::string& handle, const std::string& name) {
+  TUSK_TRY(check_file_name(name));
+  TUSK_ASSIGN(SharedFd parent, call.node(handle));
+  return Place{std::move(parent), handle, name};
+}
+
+// A name that is about to go: which file it is, if there is one.
+std::optional<NodeTable::Found> occupant(const Call& call, const Place& at) {
+  auto found = call.nodes().lookup(at.parent, at.handle, at.name, NodeTable::Keep::kNo);
+  return found ? std::optional(std::move(*found)) : std::nullopt;
+}
+
+}  // namespace
+
+Result<void> make_node(Call& call) {
+  const auto& request = call.request().make_node();
+  TUSK_ASSIGN(const Place at, place(call, request.parent(), request.name()));
+  {
+    const CreatingFor owner(call.creator());
+    TUSK_TRY(make(call, *at.parent, request));
+  }
+  TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(at.parent, at.handle, at.name));
+  TUSK_TRY(exact_mode(found, request.mode()));
+  call.mutated(at.handle);
+  *call.reply.mutable_node()->mutable_node() = call.node_of(found);
+  return {};
+}
+
+Result<void> remove(Call& call) {
+  const auto& request = call.request().remove();
+  TUSK_ASSIGN(const Place at, place(call, request.parent(), request.name()));
+  const auto victim = occupant(call, at);
+  if (::unlinkat(at.parent->number(), request.name().c_str(), request.directory() ? AT_REMOVEDIR : 0) != 0)
+    return fail_errno(request.directory() ? "rmdir" : "unlink");
+  call.mutated(at.handle);
+  schema::RemoveReply& reply = *call.reply.mutable_remove();
+  if (victim) {
+    call.nodes().removed(victim->handle);
+    call.mutated(victim->handle);
+    if (auto attr = call.attr(*victim->fd)) *reply.mutable_attr() = std::move(*attr);
+  }
+  return {};
+}
+
+Result<void> rename(Call& call) {
+  const auto& request = call.request().rename();
+  const std::uint32_t flags = request.flags();
+  if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) return fail(from_errno(EINVAL), "rename flags");
+  TUSK_ASSIGN(const Place from, place(call, request.old_parent(), request.old_name()));
+  TUSK_ASSIGN(const Place to, place(call, request.new_parent(), request.new_name()));
+  const auto moving = occupant(call, from);
+  const auto replaced = occupant(call, to);
+  if (::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
+                  request.new_name().c_str(), flags) != 0)
+    return fail_errno("rename");
+
+  call.mutated(from.handle);
+  if (to.handle != from.handle) call.mutated(to.handle);
+  const bool same_file =
+      moving && replaced && moving->handle == replaced->handle;  // then rename(2) does nothing
+  if (moving && !same_file) {
+    call.nodes().renamed(moving->handle, to.handle, to.name);
+    call.mutated(moving->handle);
+  }
+  if (replaced && !same_file) {
+    call.mutated(replaced->handle);
+    if (flags & RENAME_EXCHANGE)
+      call.nodes().renamed(replaced->handle, from.handle, from.name);
+    else
+      call.nodes().removed(replaced->handle);
+  }
+  call.reply.mutable_empty();
+  return {};
+}
+
+Result<void> link(Call& call) {
+  const auto& request = call.request().link();
+  TUSK_ASSIGN(const SharedFd node, call.node(request.handle()));
+  TUSK_ASSIGN(const Place to, place(call, request.new_parent(), request.new_name()));
+  // By way of /proc: AT_EMPTY_PATH needs a privilege. It is the inode itself, a symlink is not followed.
+  if (::linkat(AT_FDCWD, proc_path(*node).c_str(), to.parent->number(), request.new_name().c_str(),
+               AT_SYMLINK_FOLLOW) != 0)
+    return fail_errno("link");
+  call.mutated(to.handle);
+  call.mutated(request.handle());
+  TUSK_ASSIGN(const NodeTable::Found found, call.nodes().lookup(to.parent, to.handle, to.name));
+  *call.reply.mutable_node()->mutable_node() = call.node_of(found);
+  return {};
+}
+
+}  // namespace tusk::server::ops

@@ -1,0 +1,140 @@
+// Operations that begin and end an open file: open, create, close.
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "fsserver/operations.h"
+
+namespace tusk::server::ops {
+namespace {
+
+constexpr int kCreateRacesMax = 16;  // somebody removes the name again and again between two looks
+
+Result<int> access_of(std::uint32_t flags) {
+  const int access = static_cast<int>(flags & O_ACCMODE);
+  if (access == O_ACCMODE) return fail(from_errno(EINVAL), "access mode");
+  return access;
+}
+
+// O_APPEND is left out: with it pwrite(2) appends whatever offset it is given. Appending writes say so.
+Result<Fd> open_node(const NodeTable::Found& found, int access, bool truncate) {
+  TUSK_TRY(check_regular(found.status));
+  return reopen(*found.fd, access | (truncate ? O_TRUNC : 0));
+}
+
+Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, bool created) {
+  auto file = std::make_shared<OpenFile>();
+  file->fd = share(std::move(fd));
+  file->access = access;
+  file->handle = found.handle;
+  file->key = {device_of(found.status), found.status.stx_ino};
+  TUSK_ASSIGN(found.status, status_of(*file->fd));
+  TUSK_ASSIGN(const std::uint64_t id, call.session().add(std::move(file)));
+  schema::OpenReply& reply = *call.reply.mutable_open();
+  reply.set_open_id(id);
+  reply.set_created(created);
+  *reply.mutable_node() = call.node_of(found);
+  return {};
+}
+
+Result<void> add_read_ahead(Call& call) {
+  const auto& request = call.request().open();
+  schema::OpenReply& reply = *call.reply.mutable_open();
+  const schema::Attr& attr = reply.node().attr();
+  const auto wanted = std::min<std::uint64_t>(
+      {reply_body_bytes(call.request()), call.incoming()->reply_body_capacity(), attr.size()});
+  if (wanted == 0 || request.known_change() == attr.change()) return {};
+  const auto file = call.session().find(reply.open_id());
+  if (!file || !file->readable()) return {};
+  auto bytes = read_body(call, *file->fd, 0, wanted);
+  if (!bytes) return {};  // a gift only: the read that needs the bytes will hear of the error
+  reply.set_body_bytes(static_cast<std::uint32_t>(bytes->size()));
+  call.body = std::move(*bytes);
+  return {};
+}
+
+struct Created {
+  NodeTable::Found found;
+  Fd fd;
+  bool created;
+};
+
+Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
+  const auto& request = call.request().create();
+  Fd fd;
+  {
+    const CreatingFor owner(call.creator());
+    TUSK_ASSIGN(fd, create_child(*parent, request.name(), access, request.mode() & 0777));
+  }
+  if ((request.mode() & 07000) != 0) {
+    TUSK_ASSIGN(const Status status, status_of(fd));
+    const mode_t mode = (status.stx_mode & 07777) | (request.mode() & 07000);
+    if (::fchmod(fd.number(), mode) != 0) return fail_errno("chmod of the new file");
+  }
+  // The table gets an O_PATH descriptor: one open for writing would keep the file from being executed.
+  TUSK_ASSIGN(Fd node, reopen(fd, O_PATH));
+  TUSK_ASSIGN(NodeTable::Found found, call.nodes().enter(share(std::move(node)), request.parent(),
+                                                         request.name(), NodeTable::Keep::kYes));
+  call.mutated(request.parent());
+  return Created{std::move(found), std::move(fd), true};
+}
+
+Result<Created> open_existing(Call& call, const SharedFd& parent, int access) {
+  const auto& request = call.request().create();
+  TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(parent, request.parent(), request.name()));
+  const bool truncate = (request.flags() & O_TRUNC) != 0;
+  TUSK_ASSIGN(Fd fd, open_node(found, access, truncate));
+  if (truncate) call.mutated(found.handle);
+  return Created{std::move(found), std::move(fd), false};
+}
+
+Result<Created> create_or_open(Call& call, const SharedFd& parent, int access) {
+  for (int races = 0;; ++races) {
+    auto created = create_new(call, parent, access);
+    const bool exists = !created && created.error().code == from_errno(EEXIST);
+    if (!exists || (call.request().create().flags() & O_EXCL) != 0) return created;
+    auto opened = open_existing(call, parent, access);
+    if (opened || opened.error().code != from_errno(ENOENT) || races == kCreateRacesMax) return opened;
+  }
+}
+
+}  // namespace
+
+Result<void> open(Call& call) {
+  const auto& request = call.request().open();
+  TUSK_ASSIGN(const int access, access_of(request.flags()));
+  TUSK_ASSIGN(SharedFd node, call.node(request.handle()));
+  TUSK_ASSIGN(const Status status, status_of(*node));
+  NodeTable::Found found{std::move(node), status, request.handle()};
+  const bool truncate = (request.flags() & O_TRUNC) != 0;
+  TUSK_ASSIGN(Fd fd, open_node(found, access, truncate));
+  if (truncate) {
+    TUSK_TRY(strip_special_bits(call, fd));
+    call.mutated(request.handle());
+  }
+  TUSK_TRY(finish_open(call, std::move(found), std::move(fd), access, false));
+  return add_read_ahead(call);
+}
+
+Result<void> create(Call& call) {
+  const auto& request = call.request().create();
+  TUSK_ASSIGN(const int access, access_of(request.flags()));
+  TUSK_TRY(check_file_name(request.name()));
+  TUSK_ASSIGN(const SharedFd parent, call.node(request.parent()));
+  TUSK_ASSIGN(Created made, create_or_open(call, parent, access));
+  return finish_open(call, std::move(made.found), std::move(made.fd), access, made.created);
+}
+
+Result<void> close(Call& call) {
+  const std::uint64_t open_id = call.request().close().open_id();
+  // Unknown ids are those from before a restart: closed already.
+  const Session::Closed closed = call.session().close(open_id);
+  if (closed.file) {
+    call.locks().release_open(closed.file->key, call.session().number(), open_id);
+    if (closed.last) call.locks().release_file(closed.file->key, call.session().number());
+  }
+  call.reply.mutable_empty();
+  return {};
+}
+
+}  // namespace tusk::server::ops

@@ -1,0 +1,50 @@
+// Mutations done once, however often they are sent: a session's replies by sequence number.
+//
+// Pure bookkeeping; whoever runs the operations asks before and tells after. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::server {
+
+constexpr std::size_t kRememberedRepliesMax = 16'384;  // per session; a client keeps fewer unanswered
+constexpr std::size_t kRepeatsWaitingMax = 16;         // of one mutation in progress
+
+class ReplyMemory {
+ public:
+  using Answer = std::move_only_function<void(const schema::Reply&)>;
+
+  enum class Verdict : std::uint8_t {
+    kRun,        // new: run it, then call finish()
+    kAnswered,   // `answer` was called with the remembered reply
+    kJoined,     // in progress: `answer` will be called when the first one is done
+    kForgotten,  // the client itself said that it has the answer
+    kFull,       // too many replies that the client has not confirmed
+  };
+  // `done_below`: replies of smaller sequences may be forgotten.
+  [[nodiscard]] Verdict begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer);
+
+  // Remembers the reply of what begin() said to run, and answers repeats that came meanwhile.
+  void finish(std::uint64_t sequence, const schema::Reply& reply);
+
+  [[nodiscard]] std::size_t size() const;
+
+ private:
+  struct Entry {
+    std::optional<schema::Reply> reply;  // none yet: in progress
+    std::vector<Answer> waiting;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, Entry> entries_;
+  std::uint64_t done_below_ = 0;
+};
+
+}  // namespace tusk::server

@@ -1,0 +1,73 @@
+#include "fsserver/session.h"
+
+#include <algorithm>
+
+#include "proto/crypto/primitives.h"
+
+namespace tusk::server {
+namespace {
+
+// The upper half differs from server to server, so that an id from before a restart is unknown instead
+// of somebody else's.
+std::uint64_t first_open_id() {
+  std::uint32_t salt = 0;
+  crypto::random_bytes(std::as_writable_bytes(std::span(&salt, 1)));
+  return (std::uint64_t{salt} << 32) + 1;
+}
+
+}  // namespace
+
+Session::Session(std::uint64_t number, std::shared_ptr<Export> exported)
+    : number_(number), export_(std::move(exported)), next_open_id_(first_open_id()) {}
+
+Result<std::uint64_t> Session::add(std::shared_ptr<OpenFile> file) {
+  const std::lock_guard lock(mutex_);
+  if (files_.size() >= kOpenFilesMax) return fail(from_errno(EMFILE), "too many open files in this mount");
+  const std::uint64_t id = next_open_id_++;
+  ++opens_of_[file->key];
+  files_.emplace(id, std::move(file));
+  return id;
+}
+
+std::shared_ptr<OpenFile> Session::find(std::uint64_t open_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(open_id);
+  return found == files_.end() ? nullptr : found->second;
+}
+
+Session::Closed Session::close(std::uint64_t open_id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(open_id);
+  if (found == files_.end()) return {};
+  Closed closed{.file = std::move(found->second)};
+  files_.erase(found);
+  const auto opens = opens_of_.find(closed.file->key);
+  closed.last = --opens->second == 0;
+  if (closed.last) opens_of_.erase(opens);
+  return closed;
+}
+
+std::size_t Session::open_files() const {
+  const std::lock_guard lock(mutex_);
+  return files_.size();
+}
+
+Fd Session::take_stream(std::string_view handle, std::uint64_t cookie) {
+  if (cookie == 0) return Fd();  // a listing starts afresh: it must show what is there now
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      streams_, [&](const Stream& stream) { return stream.cookie == cookie && stream.handle == handle; });
+  if (found == streams_.end()) return Fd();
+  Fd fd = std::move(found->fd);
+  streams_.erase(found);
+  return fd;
+}
+
+void Session::keep_stream(std::string_view handle, std::uint64_t cookie, Fd fd) {
+  std::list<Stream> evicted;  // closed after the lock
+  const std::lock_guard lock(mutex_);
+  streams_.push_back({std::string(handle), cookie, std::move(fd)});
+  if (streams_.size() > kDirectoryStreamsMax) evicted.splice(evicted.end(), streams_, streams_.begin());
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,27 @@
+// The only clock in proto/: everything below the endpoint is told the time as an argument.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+#include "proto/base/time.h"
+
+namespace tusk::io {
+
+// CLOCK_MONOTONIC: never jumps, stands still while the machine sleeps. Any thread, about 25 ns.
+[[nodiscard]] inline TimePoint now() {
+  timespec at{};
+  ::clock_gettime(CLOCK_MONOTONIC, &at);
+  return TimePoint(std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec));
+}
+
+// Seconds since 1970 by the wall clock, which people and NTP set: for lifetimes of tokens and
+// certificates, never for measuring. Any thread.
+[[nodiscard]] inline std::int64_t unix_seconds() {
+  timespec at{};
+  ::clock_gettime(CLOCK_REALTIME, &at);
+  return at.tv_sec;
+}
+
+}  // namespace tusk::io

@@ -1,0 +1,440 @@
+#include "proto/rpc/channel.h"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "proto/io/address.h"
+#include "proto/io/clock.h"
+#include "proto/io/reactor.h"
+#include "proto/io/udp_socket.h"
+#include "proto/rpc/message_codec.h"
+#include "proto/rpc/outgoing_calls.h"
+#include "proto/rpc/transmit.h"
+
+namespace tusk::rpc {
+namespace {
+
+// One try to reach the server; a new one follows after a pause that grows.
+constexpr Duration kHandshakePatience = 5s;
+constexpr Duration kPauseMin = 100ms;
+constexpr Duration kPauseMax = 2s;
+// How often the outage policy is checked while something waits.
+constexpr Duration kPolicyTick = 250ms;
+constexpr Duration kGoodbyePatience = 500ms;
+
+// After these the same try would end the same way.
+bool is_final(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kFingerprintMismatch:
+    case ErrorCode::kTokenRefused:
+    case ErrorCode::kNoSuchExport:
+    case ErrorCode::kVersionMismatch:
+    case ErrorCode::kAuthenticationFailed:
+    case ErrorCode::kBadConfig: return true;
+    default: return false;
+  }
+}
+
+class ChannelOverUdp final : public Channel {
+ public:
+  ChannelOverUdp(ChannelOptions options, std::vector<io::Address> addresses, std::unique_ptr<io::Reactor> reactor,
+                 io::UdpSocket socket)
+      : options_(std::move(options)),
+        addresses_(std::move(addresses)),
+        reactor_(std::move(reactor)),
+        socket_(std::move(socket)),
+        timer_(std::make_unique<io::Timer>(*reactor_)),
+        outage_(options_.outage) {}
+
+  ~ChannelOverUdp() override { close(); }
+
+  Result<void> start();
+  Result<void> wait_until_attached();
+
+  CallId call(CallRequest request, Completion done) override;
+  void cancel(CallId id) override;
+  [[nodiscard]] schema::AttachReply attached() const override;
+  [[nodiscard]] crypto::Fingerprint server_fingerprint() const override;
+  [[nodiscard]] PathStats stats() const override;
+  void change_outage_policy(OutagePolicy policy) override;
+  void observe(Events events) override;
+  void close() override;
+
+ private:
+  enum class State : std::uint8_t { kPausing, kHandshaking, kAttaching, kReady, kLeaving, kEnded };
+
+  // All on the network thread.
+  void receive();
+  void settle();
+  void transmit_now(TimePoint now);
+  void connect(TimePoint now);
+  void handle_events(TimePoint now);
+  void handle_event(transport::Event& event, TimePoint now);
+  void attach();
+  void handle_attach_reply(const transport::ReplyArrived& reply, TimePoint now);
+  void handle_pushed(const transport::RequestArrived& request);
+  void handle_lost(ErrorCode code, const std::string& reason, TimePoint now);
+  void apply_outage_policy(TimePoint now);
+  [[nodiscard]] TimePoint unreachable_since() const;
+  void arm_timer(TimePoint now);
+  void leave(const Error& error);
+  void begin_close();
+  [[nodiscard]] transport::Connection* connection() {
+    return secure_ && secure_->established() && !secure_->closed() ? &secure_->connection() : nullptr;
+  }
+  void publish_stats(bool connected);
+
+  const ChannelOptions options_;
+  const std::vector<io::Address> addresses_;
+  std::unique_ptr<io::Reactor> reactor_;
+  io::UdpSocket socket_;
+  std::unique_ptr<io::Timer> timer_;
+  io::ReceiveBatch batch_;
+  DatagramQueue queue_;
+  bool blocked_ = false;
+  std::thread thread_;
+
+  // Network thread only.
+  State state_ = State::kPausing;
+  std::unique_ptr<SecureConnection> secure_;
+  std::size_t address_ = 0;                // index of the server address in use
+  std::vector<std::byte> address_token_;
+  OutgoingCalls calls_;
+  std::optional<wire::ExchangeId> attach_exchange_;
+  TimePoint state_since_{};
+  TimePoint resume_at_{};
+  Duration pause_ = kPauseMin;
+  TimePoint lost_at_{};
+  bool ever_attached_ = false;
+  Error last_error_{ErrorCode::kUnreachable, ""};
+  OutagePolicy outage_;
+  Events events_;
+  TimePoint stats_at_{};
+  std::uint64_t reconnects_ = 0;
+
+  std::atomic<std::uint64_t> next_call_ = 1;
+  std::atomic<bool> ended_ = false;   // the thread is gone
+  std::once_flag closed_;
+
+  mutable std::mutex mutex_;               // protects what other threads read
+  std::condition_variable changed_;
+  bool attached_known_ = false;
+  std::optional<Error> failed_;
+  schema::AttachReply attach_reply_;
+  crypto::Fingerprint fingerprint_;
+  PathStats stats_;
+};
+
+// ---------------------------------------------------------------- starting and ending
+
+Result<void> ChannelOverUdp::start() {
+  TUSK_TRY(reactor_->watch_readable(socket_.fd(), [this] { receive(); }));
+  reactor_->on_idle([this] { settle(); });
+  reactor_->post([this] { connect(io::now()); });
+  thread_ = std::thread([this] { reactor_->run(); });
+  return {};
+}
+
+Result<void> ChannelOverUdp::wait_until_attached() {
+  std::unique_lock lock(mutex_);
+  const bool settled =
+      changed_.wait_for(lock, options_.connect_timeout, [this] { return attached_known_ || failed_.has_value(); });
+  if (failed_) return std::unexpected(*failed_);
+  if (!settled)
+    return fail(ErrorCode::kUnreachable, "no answer from " + options_.host + " on UDP port " +
+                                             std::to_string(options_.port) + " within " +
+                                             std::to_string(options_.connect_timeout.count()) + " s");
+  return {};
+}
+
+void ChannelOverUdp::close() {
+  std::call_once(closed_, [this] {
+    if (!thread_.joinable()) return;
+    reactor_->post([this] { begin_close(); });
+    thread_.join();
+    ended_ = true;
+    timer_.reset();
+    // What was posted behind the end runs here, to be refused.
+    reactor_->stop();
+    reactor_->run();
+  });
+}
+
+void ChannelOverUdp::begin_close() {
+  calls_.fail_all({ErrorCode::kPeerClosed, "the mount is closing"});
+  if (secure_) secure_->close(io::now(), ErrorCode::kPeerClosed, "goodbye");
+  state_ = State::kLeaving;
+  state_since_ = io::now();
+}
+
+void ChannelOverUdp::leave(const Error& error) {
+  state_ = State::kEnded;
+  calls_.fail_all(error);
+  const std::lock_guard lock(mutex_);
+  failed_ = error;
+  changed_.notify_all();
+}
+
+// ---------------------------------------------------------------- the network thread
+
+void ChannelOverUdp::receive() {
+  const TimePoint now = io::now();
+  socket_.receive(batch_, [&](const io::Datagram& datagram) {
+    // Whoever it claims to come from: what authenticates is the server's, the rest is dropped.
+    if (secure_) secure_->handle_datagram(now, datagram.bytes, datagram.ecn);
+  });
+}
+
+void ChannelOverUdp::connect(TimePoint now) {
+  SecureConnection::ClientOptions options{*options_.identity, options_.server_fingerprint, address_token_, {}};
+  crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
+  auto secure = SecureConnection::client(options, now);
+  if (!secure) return leave(secure.error());
+  secure_ = std::move(*secure);
+  attach_exchange_.reset();
+  state_ = State::kHandshaking;
+  state_since_ = now;
+}
+
+void ChannelOverUdp::settle() {
+  if (ended_) return;
+  const TimePoint now = io::now();
+  if (state_ == State::kPausing && secure_ == nullptr && resume_at_ != TimePoint{} && now >= resume_at_) connect(now);
+  if (secure_) {
+    if (secure_->next_timeout() <= now) secure_->handle_timeout(now);
+    handle_events(now);
+    if (secure_) transmit_now(now);
+    handle_events(now);
+  }
+  if (state_ == State::kHandshaking && now - state_since_ > kHandshakePatience)
+    handle_lost(ErrorCode::kUnreachable, "no answer to the handshake", now);
+  apply_outage_policy(now);
+  if (now - stats_at_ > 100ms) {
+    stats_at_ = now;
+    publish_stats(state_ == State::kReady);
+  }
+  if (state_ == State::kLeaving && (!secure_ || secure_->closed() || now - state_since_ > kGoodbyePatience)) {
+    (void)queue_.flush(socket_, [](const io::Address&, std::size_t) {});
+    return reactor_->stop();
+  }
+  arm_timer(now);
+}
+
+void ChannelOverUdp::transmit_now(TimePoint now) {
+  const auto too_big = [this](const io::Address&, std::size_t size) {
+    if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
+  };
+  if (blocked_) return;
+  const Route route{addresses_[address_], {}};
+  blocked_ = !transmit(*secure_, now, route, queue_, socket_, too_big) || !queue_.flush(socket_, too_big);
+  if (!blocked_) return;
+  const auto resume = [this, too_big] { blocked_ = !queue_.flush(socket_, too_big); };
+  if (auto waiting = reactor_->wait_writable_once(socket_.fd(), resume); !waiting)
+    spdlog::error("cannot wait for the socket: {}", waiting.error().message());
+}
+
+void ChannelOverUdp::arm_timer(TimePoint now) {
+  TimePoint next = kNever;
+  if (secure_) next = blocked_ ? now + 10ms : secure_->next_timeout();
+  if (state_ == State::kPausing) next = std::min(next, resume_at_);
+  if (state_ == State::kHandshaking) next = std::min(next, state_since_ + kHandshakePatience + 1ms);
+  if (state_ == State::kLeaving) next = std::min(next, state_since_ + kGoodbyePatience + 1ms);
+  if (calls_.count() > 0 && outage_.fail_after) next = std::min(next, now + kPolicyTick);
+  if (next == kNever) return timer_->cancel();
+  timer_->arm(next, [] {});
+}
+
+// ---------------------------------------------------------------- events
+
+void ChannelOverUdp::handle_events(TimePoint now) {
+  while (secure_) {
+    auto event = secure_->poll_event();
+    if (!event) return;
+    if (std::holds_alternative<SecureConnection::Established>(*event)) {
+      attach();
+    } else {
+      handle_event(std::get<transport::Event>(*event), now);
+    }
+  }
+}
+
+void ChannelOverUdp::handle_event(transport::Event& event, TimePoint now) {
+  if (const auto* reply = std::get_if<transport::ReplyArrived>(&event)) {
+    if (attach_exchange_ && reply->exchange == *attach_exchange_) return handle_attach_reply(*reply, now);
+    calls_.handle_reply(*reply);
+  } else if (const auto* request = std::get_if<transport::RequestArrived>(&event)) {
+    handle_pushed(*request);
+  } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
+    handle_lost(closed->code, closed->reason, now);
+  } else if (auto* token = std::get_if<transport::AddressTokenArrived>(&event)) {
+    address_token_ = std::move(token->token);
+  }
+}
+
+void ChannelOverUdp::attach() {
+  schema::Request request;
+  *request.mutable_attach() = options_.attach;
+  const Result<SharedBytes> header = encode_message(request);
+  TUSK_CHECK(header.has_value());
+  attach_exchange_ = secure_->connection().open_exchange(*header, {}, {}, wire::Priority::kInteractive);
+  state_ = State::kAttaching;
+  state_since_ = io::now();
+  const std::lock_guard lock(mutex_);
+  fingerprint_ = secure_->peer_fingerprint();
+}
+
+void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived, TimePoint now) {
+  attach_exchange_.reset();
+  schema::Reply reply;
+  if (const auto decoded = decode_message(arrived.header.bytes, reply); !decoded)
+    return handle_lost(decoded.error().code, decoded.error().context, now);
+  if (reply.error() != 0) {
+    const auto code = static_cast<ErrorCode>(reply.error());
+    secure_->close(now, ErrorCode::kPeerClosed, "attach refused");
+    return handle_lost(is_final(code) ? code : ErrorCode::kUnreachable, reply.message(), now);
+  }
+  state_ = State::kReady;
+  state_since_ = now;
+  pause_ = kPauseMin;
+  {
+    const std::lock_guard lock(mutex_);
+    attach_reply_ = reply.attach();
+    attached_known_ = true;
+    changed_.notify_all();
+  }
+  if (ever_attached_) {
+    ++reconnects_;
+    if (events_.reattached) events_.reattached(reply.attach());
+  }
+  ever_attached_ = true;
+  calls_.start_all(secure_->connection());
+  publish_stats(true);
+}
+
+void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {
+  schema::Request request;
+  schema::Reply answer;
+  if (decode_message(arrived.header.bytes, request)) {
+    if (events_.pushed) events_.pushed(request);
+    answer.mutable_empty();
+  } else {
+    answer.set_error(static_cast<std::uint32_t>(ErrorCode::kMalformed));
+  }
+  const Result<SharedBytes> header = encode_message(answer);
+  TUSK_CHECK(header.has_value());
+  secure_->connection().reply(arrived.exchange, *header, {});
+}
+
+void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, TimePoint now) {
+  if (state_ == State::kLeaving || state_ == State::kEnded) return;
+  if (state_ == State::kReady) lost_at_ = secure_->connection().last_received();
+  last_error_ = {code, reason};
+  calls_.detach();
+  if (secure_) {
+    // What is left of the old connection (an alert, a goodbye) still goes out.
+    transmit_now(now);
+    secure_.reset();
+  }
+  attach_exchange_.reset();
+  publish_stats(false);
+  // A server that never let us in says so once; later refusals may be of a server that is being mended.
+  if (is_final(code) && !ever_attached_) return leave(last_error_);
+  if (ever_attached_) spdlog::warn("the server is out of reach ({}: {}), trying again", error_name(code), reason);
+  address_ = (address_ + 1) % addresses_.size();
+  state_ = State::kPausing;
+  state_since_ = now;
+  resume_at_ = now + (code == ErrorCode::kServerRestarted ? Duration(1ms) : pause_);
+  pause_ = std::min(pause_ * 2, kPauseMax);
+}
+
+TimePoint ChannelOverUdp::unreachable_since() const {
+  if (state_ == State::kReady) return secure_->connection().last_received();
+  return ever_attached_ ? lost_at_ : kNever;
+}
+
+void ChannelOverUdp::apply_outage_policy(TimePoint now) {
+  if (!outage_.fail_after || calls_.count() == 0 || !ever_attached_) return;
+  const TimePoint since = unreachable_since();
+  if (since == kNever || now - since < *outage_.fail_after) return;
+  calls_.fail_all({ErrorCode::kTimedOut, "the server has been out of reach for " +
+                                             std::to_string(outage_.fail_after->count()) + " s"});
+}
+
+// ---------------------------------------------------------------- from other threads
+
+CallId ChannelOverUdp::call(CallRequest request, Completion done) {
+  const CallId id(next_call_++);
+  if (ended_) {
+    done(fail(ErrorCode::kPeerClosed, "the mount is closed"));
+    return id;
+  }
+  Result<SharedBytes> header = encode_message(request.message);
+  auto start = [this, id, header = std::move(header), body = std::move(request.body),
+                place = std::move(request.reply_body), priority = request.priority, done = std::move(done)]() mutable {
+    if (!header) return done(std::unexpected(header.error()));
+    if (state_ == State::kLeaving || state_ == State::kEnded)
+      return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
+    calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done)});
+    if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
+  };
+  reactor_->post(std::move(start));
+  return id;
+}
+
+void ChannelOverUdp::cancel(CallId id) {
+  reactor_->post([this, id] { calls_.cancel(id, connection()); });
+}
+
+schema::AttachReply ChannelOverUdp::attached() const {
+  const std::lock_guard lock(mutex_);
+  return attach_reply_;
+}
+
+crypto::Fingerprint ChannelOverUdp::server_fingerprint() const {
+  const std::lock_guard lock(mutex_);
+  return fingerprint_;
+}
+
+void ChannelOverUdp::publish_stats(bool connected) {
+  PathStats stats;
+  if (secure_ && secure_->established()) stats = path_stats(*secure_, addresses_[address_].to_string());
+  stats.connected = connected;
+  stats.peer_address = addresses_[address_].to_string();
+  stats.reconnects = reconnects_;
+  stats.calls_in_flight = calls_.count();
+  const std::lock_guard lock(mutex_);
+  stats_ = std::move(stats);
+}
+
+PathStats ChannelOverUdp::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void ChannelOverUdp::change_outage_policy(OutagePolicy policy) {
+  reactor_->post([this, policy] { outage_ = policy; });
+}
+
+void ChannelOverUdp::observe(Events events) {
+  reactor_->post([this, events = std::move(events)]() mutable { events_ = std::move(events); });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Channel>> Channel::connect(ChannelOptions options) {
+  TUSK_CHECK(options.identity != nullptr);
+  TUSK_ASSIGN(auto addresses, io::resolve(options.host, options.port));
+  TUSK_ASSIGN(auto socket, io::UdpSocket::open({}));
+  TUSK_ASSIGN(auto reactor, io::Reactor::create());
+  auto channel = std::make_unique<ChannelOverUdp>(std::move(options), std::move(addresses), std::move(reactor),
+                                                  std::move(socket));
+  TUSK_TRY(channel->start());
+  TUSK_TRY(channel->wait_until_attached());
+  return channel;
+}
+
+}  // namespace tusk::rpc

@@ -1,0 +1,61 @@
+// A client's lasting relation to one export: connects, attaches, keeps alive, reconnects, replays.
+//
+// Owns one network thread (reactor, socket, engine). What it does not do: anything about files.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "proto/base/result.h"
+#include "proto/crypto/identity.h"
+#include "proto/rpc/caller.h"
+#include "proto/rpc/path_stats.h"
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::rpc {
+
+// What calls do while the server is out of reach. Can be changed on a live channel.
+struct OutagePolicy {
+  // Calls fail with kTimedOut after the server has been out of reach this long; nullopt: they wait
+  // (and can always be cancelled).
+  std::optional<std::chrono::seconds> fail_after;
+};
+
+struct ChannelOptions {
+  std::string host;                 // name or address
+  std::uint16_t port = 8875;
+  const crypto::Identity* identity = nullptr;             // must outlive the channel
+  std::optional<crypto::Fingerprint> server_fingerprint;  // nullopt: accept any; see Channel::server_fingerprint()
+  schema::AttachRequest attach;     // sent on every (re)connect, before anything else
+  OutagePolicy outage;
+  std::chrono::seconds connect_timeout{10};
+};
+
+class Channel : public Caller {
+ public:
+  // Blocks until the export is attached or it is clear that it cannot be: kUnreachable,
+  // kFingerprintMismatch, kTokenRefused, kNoSuchExport, kVersionMismatch, kBadConfig (host name).
+  [[nodiscard]] static Result<std::unique_ptr<Channel>> connect(ChannelOptions options);
+
+  // All thread-safe.
+  [[nodiscard]] virtual schema::AttachReply attached() const = 0;      // of the newest attach
+  [[nodiscard]] virtual crypto::Fingerprint server_fingerprint() const = 0;
+  [[nodiscard]] virtual PathStats stats() const = 0;
+  virtual void change_outage_policy(OutagePolicy policy) = 0;
+
+  // Runs on the network thread, must not block: after every re-attach (session resumed or not), and
+  // for calls that the server makes (invalidate).
+  struct Events {
+    std::move_only_function<void(const schema::AttachReply&)> reattached;
+    std::move_only_function<void(const schema::Request&)> pushed;
+  };
+  virtual void observe(Events events) = 0;
+
+  // Says goodbye, ends calls in flight with kPeerClosed, joins the thread. Idempotent; at most 1 s.
+  virtual void close() = 0;
+};
+
+}  // namespace tusk::rpc

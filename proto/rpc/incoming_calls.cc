@@ -1,0 +1,140 @@
+#include "proto/rpc/incoming_calls.h"
+
+#include <atomic>
+
+#include "proto/rpc/message_codec.h"
+
+namespace tusk::rpc {
+
+// ---------------------------------------------------------------- ReplyRoute, CallFate
+
+bool ReplyRoute::post(io::Task task) {
+  const std::lock_guard lock(mutex_);
+  if (!reactor_) return false;
+  reactor_->post(std::move(task));
+  return true;
+}
+
+void ReplyRoute::cut() {
+  const std::lock_guard lock(mutex_);
+  reactor_ = nullptr;
+}
+
+bool CallFate::cancelled() const {
+  const std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+void CallFate::on_cancel(std::move_only_function<void()> notify) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_) return;
+    if (!cancelled_) {
+      notify_ = std::move(notify);
+      return;
+    }
+  }
+  notify();
+}
+
+void CallFate::cancel() {
+  std::move_only_function<void()> notify;
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_ || cancelled_) return;
+    cancelled_ = true;
+    notify = std::move(notify_);
+  }
+  if (notify) notify();
+}
+
+void CallFate::settle() {
+  std::move_only_function<void()> dropped;   // destroyed outside the lock
+  const std::lock_guard lock(mutex_);
+  settled_ = true;
+  dropped = std::move(notify_);
+}
+
+// ---------------------------------------------------------------- the call
+
+namespace {
+
+class Incoming final : public IncomingCall {
+ public:
+  Incoming(const Peer& peer, schema::Request message, const transport::RequestArrived& request,
+           std::shared_ptr<CallFate> fate, std::shared_ptr<ReplyRoute> route, IncomingCalls::Send send)
+      : peer_(peer),
+        message_(std::move(message)),
+        exchange_(request.exchange),
+        body_(request.body),
+        capacity_(request.reply_capacity),
+        fate_(std::move(fate)),
+        route_(std::move(route)),
+        send_(std::move(send)) {}
+
+  ~Incoming() override {
+    if (!answered_) reply_error(ErrorCode::kInternal, "the request was dropped");
+  }
+
+  [[nodiscard]] const Peer& peer() const override { return peer_; }
+  [[nodiscard]] const schema::Request& message() const override { return message_; }
+  [[nodiscard]] SharedBytes body() const override { return body_; }
+  [[nodiscard]] ByteCount reply_body_capacity() const override { return capacity_; }
+  [[nodiscard]] bool cancelled() const override { return fate_->cancelled(); }
+  void on_cancel(std::move_only_function<void()> notify) override { fate_->on_cancel(std::move(notify)); }
+
+  void reply(schema::Reply message, SharedBytes body) override {
+    TUSK_CHECK(!answered_.exchange(true));
+    fate_->settle();
+    Result<SharedBytes> header = encode_message(message);
+    if (!header) {
+      schema::Reply error;
+      error.set_error(static_cast<std::uint32_t>(header.error().code));
+      error.set_message(header.error().context);
+      header = encode_message(error);
+      body = {};
+    }
+    route_->post([send = send_, exchange = exchange_, header = std::move(*header), body = std::move(body)]() mutable {
+      send(exchange, std::move(header), std::move(body));
+    });
+  }
+
+ private:
+  const Peer peer_;
+  const schema::Request message_;
+  const wire::ExchangeId exchange_;
+  const SharedBytes body_;
+  const ByteCount capacity_;
+  const std::shared_ptr<CallFate> fate_;
+  const std::shared_ptr<ReplyRoute> route_;
+  const IncomingCalls::Send send_;
+  std::atomic<bool> answered_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<IncomingCall>> IncomingCalls::accept(const Peer& peer, const transport::RequestArrived& request,
+                                                            std::shared_ptr<ReplyRoute> route, Send send) {
+  schema::Request message;
+  TUSK_TRY(decode_message(request.header.bytes, message));
+  auto fate = std::make_shared<CallFate>();
+  fates_.emplace(request.exchange, fate);
+  return std::make_unique<Incoming>(peer, std::move(message), request, std::move(fate), std::move(route),
+                                    std::move(send));
+}
+
+void IncomingCalls::handle_cancelled(wire::ExchangeId exchange) {
+  const auto found = fates_.find(exchange);
+  if (found == fates_.end()) return;
+  const auto fate = std::move(found->second);
+  fates_.erase(found);
+  fate->cancel();
+}
+
+void IncomingCalls::cancel_all() {
+  const auto fates = std::move(fates_);
+  fates_.clear();
+  for (const auto& [exchange, fate] : fates) fate->cancel();
+}
+
+}  // namespace tusk::rpc

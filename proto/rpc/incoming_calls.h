@@ -1,0 +1,65 @@
+// Calls that the peer makes over one connection: from the request to the answer, which comes from any
+// thread and at any time, also after the connection or the endpoint is gone.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "proto/io/reactor.h"
+#include "proto/rpc/service.h"
+#include "proto/transport/connection.h"
+
+namespace tusk::rpc {
+
+// The way back to the network thread for answers; outlives it harmlessly. Thread-safe.
+class ReplyRoute {
+ public:
+  explicit ReplyRoute(io::Reactor& reactor) : reactor_(&reactor) {}
+  // False, and `task` is dropped, once the route is cut.
+  bool post(io::Task task);
+  // After this returns nothing is posted any more.
+  void cut();
+
+ private:
+  std::mutex mutex_;
+  io::Reactor* reactor_;
+};
+
+// What a call and its connection share, to tell each other of a cancellation. Thread-safe.
+class CallFate {
+ public:
+  [[nodiscard]] bool cancelled() const;
+  // Runs `notify` when cancelled, at once if it is already.
+  void on_cancel(std::move_only_function<void()> notify);
+  void cancel();
+  // No notification after this.
+  void settle();
+
+ private:
+  mutable std::mutex mutex_;
+  bool cancelled_ = false;
+  bool settled_ = false;
+  std::move_only_function<void()> notify_;
+};
+
+// Network thread only.
+class IncomingCalls {
+ public:
+  // `send` runs on the network thread: puts the answer on the connection if it is still there.
+  using Send = std::function<void(wire::ExchangeId, SharedBytes header, SharedBytes body)>;
+
+  // Decodes a request and makes the call object for the service. kMalformed: the peer is broken.
+  [[nodiscard]] Result<std::unique_ptr<IncomingCall>> accept(const Peer& peer, const transport::RequestArrived& request,
+                                                             std::shared_ptr<ReplyRoute> route, Send send);
+  void handle_cancelled(wire::ExchangeId exchange);
+  void handle_answered(wire::ExchangeId exchange) { fates_.erase(exchange); }
+  // The connection is gone.
+  void cancel_all();
+  [[nodiscard]] std::size_t count() const { return fates_.size(); }
+
+ private:
+  std::unordered_map<wire::ExchangeId, std::shared_ptr<CallFate>> fates_;
+};
+
+}  // namespace tusk::rpc

@@ -1,0 +1,80 @@
+#include "proto/rpc/message_codec.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <zstd.h>
+
+#include <memory>
+#include <vector>
+
+#include "proto/wire/types.h"
+
+namespace tusk::rpc {
+namespace {
+
+// The first byte of an exchange's header.
+enum class Encoding : std::uint8_t { kPlain = 0, kZstd = 1 };
+constexpr int kLevel = 1;   // metadata is short-lived: the fastest level gets nearly all there is
+
+struct CompressDeleter {
+  void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
+};
+struct DecompressDeleter {
+  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+
+ZSTD_CCtx* compressor() {
+  thread_local const std::unique_ptr<ZSTD_CCtx, CompressDeleter> context(ZSTD_createCCtx());
+  return context.get();
+}
+
+ZSTD_DCtx* decompressor() {
+  thread_local const std::unique_ptr<ZSTD_DCtx, DecompressDeleter> context(ZSTD_createDCtx());
+  return context.get();
+}
+
+}  // namespace
+
+Result<SharedBytes> encode_message(const google::protobuf::MessageLite& message) {
+  const std::size_t size = message.ByteSizeLong();
+  if (size > kUnpackedMax) return fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(size) + " bytes");
+  MutableSharedBytes plain = allocate_bytes(size + 1);
+  plain.bytes[0] = static_cast<std::byte>(Encoding::kPlain);
+  message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(plain.bytes.data() + 1));
+  if (size >= kCompressFrom) {
+    MutableSharedBytes packed = allocate_bytes(ZSTD_compressBound(size) + 1);
+    packed.bytes[0] = static_cast<std::byte>(Encoding::kZstd);
+    const std::size_t written = ZSTD_compressCCtx(compressor(), packed.bytes.data() + 1, packed.size() - 1,
+                                                  plain.bytes.data() + 1, size, kLevel);
+    if (!ZSTD_isError(written) && written < size && written + 1 <= wire::kMessageHeaderMax)
+      return copy_bytes(packed.bytes.first(written + 1));
+  }
+  if (plain.size() > wire::kMessageHeaderMax)
+    return fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(size) + " bytes");
+  return plain.first(plain.size());
+}
+
+Result<void> decode_message(std::span<const std::byte> bytes, google::protobuf::MessageLite& message) {
+  // Protobuf would print a line for every message that a hostile peer sends.
+  [[maybe_unused]] static const auto* const kSilenced = google::protobuf::SetLogHandler(nullptr);
+  if (bytes.empty()) return fail(ErrorCode::kMalformed, "an empty message");
+  const auto encoding = static_cast<Encoding>(bytes[0]);
+  std::span<const std::byte> content = bytes.subspan(1);
+  std::vector<std::byte> unpacked;
+  if (encoding == Encoding::kZstd) {
+    const unsigned long long size = ZSTD_getFrameContentSize(content.data(), content.size());
+    if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size > kUnpackedMax)
+      return fail(ErrorCode::kMalformed, "a compressed message without a sane size");
+    unpacked.resize(size);
+    const std::size_t written =
+        ZSTD_decompressDCtx(decompressor(), unpacked.data(), unpacked.size(), content.data(), content.size());
+    if (ZSTD_isError(written) || written != size) return fail(ErrorCode::kMalformed, "a compressed message that does not unpack");
+    content = unpacked;
+  } else if (encoding != Encoding::kPlain) {
+    return fail(ErrorCode::kMalformed, "an unknown message encoding");
+  }
+  if (!message.ParseFromArray(content.data(), static_cast<int>(content.size())))
+    return fail(ErrorCode::kMalformed, "a message that does not parse");
+  return {};
+}
+
+}  // namespace tusk::rpc

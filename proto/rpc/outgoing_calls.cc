@@ -1,0 +1,68 @@
+#include "proto/rpc/outgoing_calls.h"
+
+#include "proto/rpc/message_codec.h"
+
+namespace tusk::rpc {
+namespace {
+
+wire::Priority to_wire(Priority priority) { return static_cast<wire::Priority>(priority); }
+
+Result<CallReply> decode_reply(const transport::ReplyArrived& arrived) {
+  CallReply reply;
+  TUSK_TRY(decode_message(arrived.header.bytes, reply.message));
+  if (reply.message.error() != 0)
+    return fail(static_cast<ErrorCode>(reply.message.error()), reply.message.message());
+  reply.body_size = arrived.body_size;
+  return reply;
+}
+
+}  // namespace
+
+void OutgoingCalls::start(CallId id, transport::Connection& connection) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end() || found->second.exchange) return;
+  const Call& call = found->second.call;
+  const auto exchange = connection.open_exchange(call.header, call.body, call.reply_body, to_wire(call.priority));
+  found->second.exchange = exchange;
+  by_exchange_.emplace(exchange, id);
+}
+
+void OutgoingCalls::start_all(transport::Connection& connection) {
+  for (const auto& [id, entry] : calls_) start(id, connection);
+}
+
+void OutgoingCalls::cancel(CallId id, transport::Connection* connection) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return;
+  if (found->second.exchange) {
+    if (connection) connection->cancel_exchange(*found->second.exchange);
+    by_exchange_.erase(*found->second.exchange);
+  }
+  Completion done = std::move(found->second.call.done);
+  calls_.erase(found);
+  done(fail(ErrorCode::kCancelled));
+}
+
+void OutgoingCalls::handle_reply(const transport::ReplyArrived& arrived) {
+  const auto by_exchange = by_exchange_.find(arrived.exchange);
+  if (by_exchange == by_exchange_.end()) return;
+  const auto found = calls_.find(by_exchange->second);
+  by_exchange_.erase(by_exchange);
+  Completion done = std::move(found->second.call.done);
+  calls_.erase(found);
+  done(decode_reply(arrived));
+}
+
+void OutgoingCalls::detach() {
+  by_exchange_.clear();
+  for (auto& [id, entry] : calls_) entry.exchange.reset();
+}
+
+void OutgoingCalls::fail_all(const Error& error) {
+  auto calls = std::move(calls_);
+  calls_.clear();
+  by_exchange_.clear();
+  for (auto& [id, entry] : calls) entry.call.done(std::unexpected(error));
+}
+
+}  // namespace tusk::rpc

@@ -1,0 +1,52 @@
+// Calls that this side makes: from the caller's request to its completion, over one connection after
+// another. What is not answered when a connection ends is kept, and sent again on the next.
+//
+// Network thread only.
+#pragma once
+
+#include <map>
+#include <unordered_map>
+
+#include "proto/rpc/caller.h"
+#include "proto/transport/connection.h"
+
+namespace tusk::rpc {
+
+class OutgoingCalls {
+ public:
+  struct Call {
+    SharedBytes header;   // the encoded message
+    SharedBytes body;
+    MutableSharedBytes reply_body;
+    Priority priority = Priority::kInteractive;
+    Completion done;
+  };
+
+  // Keeps a call; it goes out with start() or start_all().
+  void add(CallId id, Call call) { calls_.emplace(id, Entry{std::move(call), std::nullopt}); }
+  void start(CallId id, transport::Connection& connection);
+  // In the order in which they were made.
+  void start_all(transport::Connection& connection);
+
+  // Ends with kCancelled; `connection` may be null while there is none.
+  void cancel(CallId id, transport::Connection* connection);
+  // The call this reply belongs to ends.
+  void handle_reply(const transport::ReplyArrived& reply);
+  // The connection is gone: everything waits to be started again.
+  void detach();
+  // Everything ends with this error.
+  void fail_all(const Error& error);
+
+  [[nodiscard]] std::size_t count() const { return calls_.size(); }
+
+ private:
+  struct Entry {
+    Call call;
+    std::optional<wire::ExchangeId> exchange;
+  };
+
+  std::map<CallId, Entry> calls_;   // ordered: ids rise with time
+  std::unordered_map<wire::ExchangeId, CallId> by_exchange_;
+};
+
+}  // namespace tusk::rpc

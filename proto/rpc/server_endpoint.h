@@ -1,0 +1,49 @@
+// A server's UDP port: handshakes, connections, and calls handed to a Service.
+//
+// Owns its network threads. What it does not do: decide who may enter an export; the Service does,
+// from the key that the handshake proved and the attach message.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "proto/base/result.h"
+#include "proto/crypto/identity.h"
+#include "proto/io/address.h"
+#include "proto/rpc/caller.h"
+#include "proto/rpc/path_stats.h"
+#include "proto/rpc/service.h"
+
+namespace tusk::rpc {
+
+struct ServerEndpointOptions {
+  std::vector<io::Address> listen;                // at least one; port 0 picks a free one
+  const crypto::Identity* identity = nullptr;     // must outlive the endpoint
+  std::uint32_t connections_max = 4096;
+  ByteCount request_memory_max = 1ull << 30;      // request bodies in memory, over all connections
+};
+
+class ServerEndpoint {
+ public:
+  // `service` must outlive the endpoint. Errors: errno of bind, with the address and what to do.
+  [[nodiscard]] static Result<std::unique_ptr<ServerEndpoint>> start(ServerEndpointOptions options,
+                                                                    Service& service);
+  // Says goodbye to every connection, then joins the threads.
+  virtual ~ServerEndpoint() = default;
+
+  // All thread-safe.
+  [[nodiscard]] virtual std::vector<io::Address> local_addresses() const = 0;
+  // A call from the server to a client. kConnectionLost when that connection is gone.
+  virtual void call(ConnectionId connection, CallRequest request, Completion done) = 0;
+  // Ends a connection; its client is told `reason`.
+  virtual void disconnect(ConnectionId connection, std::string reason) = 0;
+
+  struct ConnectionInfo {
+    Peer peer;
+    PathStats path;
+  };
+  [[nodiscard]] virtual std::vector<ConnectionInfo> connections() const = 0;
+};
+
+}  // namespace tusk::rpc

@@ -1,0 +1,66 @@
+// What the network sees of a server: calls come in, each is answered once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "proto/base/result.h"
+#include "proto/base/shared_bytes.h"
+#include "proto/base/strong_int.h"
+#include "proto/crypto/identity.h"
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::rpc {
+
+// A connection for as long as the process lives; never reused.
+using ConnectionId = StrongInt<struct ConnectionIdTag>;
+
+// Who is on the other end: proven by the handshake, the same for a connection's whole life.
+struct Peer {
+  ConnectionId connection;
+  crypto::Fingerprint key;   // of the client's identity
+  std::string address;       // at the time of the handshake, for logs: "192.0.2.7:40112"
+};
+
+// One call to be answered. Answer from any thread, exactly once; dropping it unanswered answers
+// kInternal. All methods are thread-safe.
+class IncomingCall {
+ public:
+  virtual ~IncomingCall() = default;
+
+  [[nodiscard]] virtual const Peer& peer() const = 0;
+  [[nodiscard]] virtual const schema::Request& message() const = 0;
+  // The bulk bytes sent along; they stay valid as long as a copy of the SharedBytes does, and count
+  // against the client's credit until the call is answered.
+  [[nodiscard]] virtual SharedBytes body() const = 0;
+  // The client takes at most this many bytes of bulk reply.
+  [[nodiscard]] virtual ByteCount reply_body_capacity() const = 0;
+  // The client gave up or is gone: no answer is needed, work may stop. `reply` is still allowed.
+  [[nodiscard]] virtual bool cancelled() const = 0;
+  // Runs once if the call is cancelled before its answer (at once if it already is), on the network
+  // thread; must not block. For waits without end, such as a lock.
+  virtual void on_cancel(std::move_only_function<void()> notify) = 0;
+
+  // `body` must not be written to any more; it is released when the client has it.
+  virtual void reply(schema::Reply message, SharedBytes body = {}) = 0;
+
+  void reply_error(ErrorCode code, std::string context = {}) {
+    schema::Reply message;
+    message.set_error(static_cast<std::uint32_t>(code));
+    message.set_message(std::move(context));
+    reply(std::move(message));
+  }
+};
+
+// Implemented by the file server. Called on the network thread: must not block.
+class Service {
+ public:
+  virtual ~Service() = default;
+  virtual void handle_call(std::unique_ptr<IncomingCall> call) = 0;
+  // No more calls will come from this peer; calls in flight may still be answered, into the void.
+  virtual void handle_disconnect(const Peer& peer) = 0;
+};
+
+}  // namespace tusk::rpc

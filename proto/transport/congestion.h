@@ -1,0 +1,69 @@
+// The one interface of congestion control: told what was sent, acknowledged and lost, it says how fast
+// and how much may be sent. docs/CONGESTION.md explains the controllers that live beside it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "proto/base/strong_int.h"
+#include "proto/base/time.h"
+
+namespace tusk::transport {
+
+class RttEstimator;
+
+// Packets that left together, and how far apart the first and the last of them arrived: the bottleneck's
+// doing.
+struct PacketTrain {
+  std::uint64_t id = 0;       // the same train tells more as more of it is acknowledged
+  ByteCount bytes = 0;        // that passed between the two arrivals
+  Duration spread{};
+};
+
+// One acknowledgement's worth of news.
+struct AckEvent {
+  TimePoint now;
+  ByteCount acked_bytes = 0;
+  ByteCount lost_bytes = 0;
+  std::uint64_t lost_packets = 0;
+  std::uint64_t acked_packets = 0;
+  ByteCount in_flight = 0;           // after this acknowledgement
+  ByteCount prior_in_flight = 0;     // before it
+  ByteCount delivered_total = 0;     // bytes acknowledged since the start
+  bool round_ended = false;          // everything in flight at the last round's end is settled
+  std::uint64_t marks = 0;           // new ECN congestion marks
+  // Delivery rate over the flight of the newest acknowledged packet; 0: no sample.
+  double rate = 0;                   // bytes/s
+  bool app_limited = false;          // the sender had nothing to send, so the rate is a lower bound
+  Duration rtt{};                    // newest sample; 0: none
+  std::optional<PacketTrain> train;  // news of the newest one
+};
+
+class CongestionController {
+ public:
+  virtual ~CongestionController() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+
+  virtual void handle_ack(const AckEvent& event, const RttEstimator& rtt) = 0;
+  // Several probe timeouts in a row went unanswered: the path was gone.
+  virtual void handle_outage(TimePoint now) = 0;
+
+  // Bytes that may be in flight.
+  [[nodiscard]] virtual ByteCount window() const = 0;
+  // Bytes per second to pace at; > 0.
+  [[nodiscard]] virtual double pacing_rate() const = 0;
+  // Bytes that may leave in one go.
+  [[nodiscard]] virtual ByteCount burst() const = 0;
+  // What the path is believed to carry, bytes/s; 0: unknown.
+  [[nodiscard]] virtual double bandwidth() const = 0;
+  // For traces: the state's name.
+  [[nodiscard]] virtual std::string_view state() const = 0;
+};
+
+enum class CongestionKind : std::uint8_t { kModel };
+
+[[nodiscard]] std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind, std::uint64_t seed);
+
+}  // namespace tusk::transport

@@ -1,0 +1,498 @@
+#include "proto/transport/connection.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "proto/base/check.h"
+
+namespace tusk::transport {
+namespace {
+
+constexpr std::size_t kOverhead = wire::kShortHeaderSize + wire::kTagSize;
+// Of a close frame: type, code, length of the reason.
+constexpr std::size_t kCloseOverhead = 1 + 2 + 2;
+constexpr std::uint64_t kPacketsPerFloor = 64;
+constexpr int kProbePackets = 2;
+constexpr std::size_t kPathResponsesMax = 8;
+constexpr int kChallengeAttemptsMax = 5;
+constexpr Duration kRateIntervalMin = 50ms;
+constexpr Duration kReceiveRateKept = 10s;
+constexpr Duration kKeepAliveWaiting = 2s;
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+
+}  // namespace
+
+// The packet under construction: where its frames are written and what must be remembered of them.
+struct Connection::Assembly {
+  Assembly(std::span<std::byte> payload, std::vector<SentFrame>& sent) : writer(payload), frames(sent) {
+    frames.clear();
+  }
+  [[nodiscard]] bool empty() const { return writer.written() == 0; }
+
+  ByteWriter writer;
+  std::vector<SentFrame>& frames;
+  bool closed_by_body = false;   // a body without length: nothing may follow
+};
+
+Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt)
+    : role_(role),
+      config_(config),
+      exchanges_(role, config.credit),
+      mtu_(config.datagram_size_max),
+      congestion_(make_congestion_controller(config.congestion, config.seed)),
+      random_(config.seed),
+      last_received_(now),
+      last_sent_(now),
+      last_eliciting_sent_(now),
+      peer_idle_timeout_(config.idle_timeout) {
+  if (rtt > Duration(0)) {
+    rtt_.add(now, rtt);
+    acks_.adapt_delay(rtt);
+  }
+}
+
+void Connection::close(ErrorCode code, std::string_view reason) {
+  if (state_ != State::kOpen) return;
+  state_ = State::kClosing;
+  close_code_ = code;
+  close_reason_ = reason.substr(0, wire::kCloseReasonMax);
+}
+
+void Connection::die(ErrorCode code, std::string reason) {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  events_.push_back(Closed{code, std::move(reason)});
+}
+
+void Connection::fail(const Error& error) {
+  // The peer is told with the next packet; the layer above is told at once.
+  if (state_ != State::kOpen) return;
+  close(error.code, error.context);
+  events_.push_back(Closed{error.code, error.context});
+}
+
+// ---------------------------------------------------------------- packets in
+
+void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::span<const std::byte> payload,
+                               std::size_t size, bool congestion_mark) {
+  if (state_ == State::kClosed || !acks_.is_new(number)) return;
+  last_received_ = now;
+  ++packets_received_;
+  bytes_received_ += size;
+  update_receive_rate(now, size);
+
+  bool eliciting = false;
+  ByteReader reader(payload);
+  while (!reader.at_end() && state_ == State::kOpen) {
+    const std::optional<wire::Frame> frame = wire::read_frame(reader);
+    if (!frame) return fail({ErrorCode::kMalformed, "a malformed frame"});
+    const Result<bool> handled = handle_frame(now, *frame);
+    if (!handled) return fail(handled.error());
+    eliciting |= *handled;
+  }
+  acks_.record(now, number, eliciting, congestion_mark);
+
+  while (auto event = exchanges_.poll_event())
+    std::visit([&](auto&& e) { events_.push_back(std::move(e)); }, std::move(*event));
+}
+
+// The result says whether the frame asks for an acknowledgement.
+Result<bool> Connection::handle_frame(TimePoint now, const wire::Frame& frame) {
+  const auto eliciting = [](const Result<void>& result) -> Result<bool> {
+    if (!result) return std::unexpected(result.error());
+    return true;
+  };
+  return std::visit(
+      Overloaded{
+          [&](const wire::PaddingFrame&) -> Result<bool> { return false; },
+          [&](const wire::PingFrame&) -> Result<bool> { return true; },
+          [&](const wire::AckFrame& f) -> Result<bool> {
+            TUSK_TRY(handle_ack(now, f));
+            return false;
+          },
+          [&](const wire::SettingsFrame& f) -> Result<bool> { return handle_settings(f), true; },
+          [&](const wire::CreditFrame& f) -> Result<bool> { return exchanges_.handle_credit(f), true; },
+          [&](const wire::FloorFrame& f) -> Result<bool> { return acks_.raise_floor(f.floor), false; },
+          [&](const wire::MessageHeaderFrame& f) { return eliciting(exchanges_.handle_header(f)); },
+          [&](const wire::BodyFrame& f) { return eliciting(exchanges_.handle_body(f)); },
+          [&](const wire::CancelFrame& f) { return eliciting(exchanges_.handle_cancel(f)); },
+          [&](const wire::PathChallengeFrame& f) -> Result<bool> {
+            if (path_responses_.size() < kPathResponsesMax) path_responses_.push_back(f.data);
+            return true;
+          },
+          [&](const wire::PathResponseFrame& f) -> Result<bool> {
+            if (challenge_ && challenge_->data == f.data) {
+              challenge_.reset();
+              events_.push_back(PathValidated{});
+            }
+            return true;
+          },
+          [&](const wire::CloseFrame& f) -> Result<bool> {
+            die(static_cast<ErrorCode>(f.code), std::string(as_text(f.reason)));
+            return false;
+          },
+          [&](const wire::AddressTokenFrame& f) -> Result<bool> {
+            events_.push_back(AddressTokenArrived{{f.token.begin(), f.token.end()}});
+            return true;
+          },
+          [&](const wire::ResetTokenFrame& f) -> Result<bool> {
+            events_.push_back(ResetTokenArrived{{f.token.begin(), f.token.end()}});
+            return true;
+          },
+          [&](const wire::CryptoFrame&) -> Result<bool> {
+            return tusk::fail(ErrorCode::kMalformed, "handshake bytes after the handshake");
+          },
+          [&](const wire::CryptoAckFrame&) -> Result<bool> {
+            return tusk::fail(ErrorCode::kMalformed, "handshake bytes after the handshake");
+          },
+      },
+      frame);
+}
+
+void Connection::handle_settings(const wire::SettingsFrame& settings) {
+  for (const wire::Setting& setting : settings.settings) {
+    if (setting.key > std::numeric_limits<std::underlying_type_t<wire::SettingKey>>::max()) continue;
+    switch (static_cast<wire::SettingKey>(setting.key)) {
+      case wire::SettingKey::kReceiveSizeMax:
+        mtu_.limit(static_cast<std::uint32_t>(
+            std::clamp<std::uint64_t>(setting.value, wire::kDatagramSizeMin, wire::kDatagramSizeMax)));
+        break;
+      case wire::SettingKey::kIdleTimeoutMs:
+        peer_idle_timeout_ = std::chrono::milliseconds(std::clamp<std::uint64_t>(setting.value, 1'000, 3'600'000));
+        break;
+      case wire::SettingKey::kFeatures: break;
+    }
+  }
+}
+
+Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
+  SentPackets::Outcome outcome;
+  if (!sent_.handle_ack(now, ack, rtt_, outcome))
+    return tusk::fail(ErrorCode::kMalformed, "an acknowledgement of what was never sent");
+  acks_.adapt_delay(rtt_.smoothed());
+  apply(now, outcome);
+  return {};
+}
+
+void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
+  for (const SentFrame& frame : outcome.acked) handle_frame_acked(frame);
+  for (const SentFrame& frame : outcome.lost) handle_frame_lost(frame);
+  const AckEvent& event = outcome.event;
+  if (outcome.full_size_acked) {
+    mtu_.handle_full_size_acked();
+  } else if (outcome.full_size_swallowed) {
+    mtu_.handle_full_size_lost(now);
+  }
+  sent_.watch_size(mtu_.datagram_size());
+  const std::uint64_t settled = event.acked_packets + event.lost_packets;
+  if (settled == 0) return;
+  const double share = static_cast<double>(event.lost_packets) / static_cast<double>(settled);
+  loss_ += (share - loss_) * std::min(1.0, static_cast<double>(settled) / 5000);
+  congestion_->handle_ack(event, rtt_);
+}
+
+void Connection::handle_frame_acked(const SentFrame& frame) {
+  switch (frame.kind) {
+    case SentFrame::Kind::kBody:
+      return exchanges_.handle_acked(frame.exchange, Part::kBody, frame.offset, frame.length);
+    case SentFrame::Kind::kHeader:
+      return exchanges_.handle_acked(frame.exchange, Part::kHeader, frame.offset, frame.length);
+    case SentFrame::Kind::kMtuProbe: return mtu_.handle_probe_acked(frame.offset);
+    case SentFrame::Kind::kCancel:
+    case SentFrame::Kind::kCredit:
+    case SentFrame::Kind::kSettings:
+    case SentFrame::Kind::kPing:
+    case SentFrame::Kind::kPathResponse:
+    case SentFrame::Kind::kAddressToken:
+    case SentFrame::Kind::kResetToken: return;
+  }
+}
+
+void Connection::handle_frame_lost(const SentFrame& frame) {
+  switch (frame.kind) {
+    case SentFrame::Kind::kBody:
+      return exchanges_.handle_lost(frame.exchange, Part::kBody, frame.offset, frame.length);
+    case SentFrame::Kind::kHeader:
+      return exchanges_.handle_lost(frame.exchange, Part::kHeader, frame.offset, frame.length);
+    case SentFrame::Kind::kCancel: return lost_cancels_.push_back({frame.exchange, frame.length});
+    case SentFrame::Kind::kCredit: credit_resend_ = true; return;
+    case SentFrame::Kind::kSettings: settings_due_ = true; return;
+    // Tokens are gifts, a ping's loss is an answer, and the peer repeats its challenge by itself.
+    case SentFrame::Kind::kMtuProbe:
+    case SentFrame::Kind::kPing:
+    case SentFrame::Kind::kPathResponse:
+    case SentFrame::Kind::kAddressToken:
+    case SentFrame::Kind::kResetToken: return;
+  }
+}
+
+void Connection::update_receive_rate(TimePoint now, std::size_t size) {
+  const Duration interval = std::max(kRateIntervalMin, rtt_.has_sample() ? rtt_.smoothed() / 2 : Duration(0));
+  if (now - rate_interval_start_ >= interval) {
+    const double rate = static_cast<double>(rate_interval_bytes_) / to_seconds(now - rate_interval_start_);
+    // The best of the last busy seconds: an idle line is not a slow one.
+    if (rate >= receive_rate_ || now - receive_rate_at_ > kReceiveRateKept) {
+      receive_rate_ = std::max(rate, receive_rate_ / 2);
+      receive_rate_at_ = now;
+    }
+    rate_interval_start_ = now;
+    rate_interval_bytes_ = 0;
+  }
+  rate_interval_bytes_ += size;
+}
+
+// ---------------------------------------------------------------- packets out
+
+bool Connection::may_send_data(TimePoint now) const {
+  return sent_.in_flight() < congestion_->window() && pacer_.ready(now);
+}
+
+bool Connection::has_control() const {
+  return settings_due_ || credit_resend_ || exchanges_.credit_due() || ping_due_ || !lost_cancels_.empty() ||
+         !path_responses_.empty() || !address_token_.empty() || !reset_token_.empty();
+}
+
+std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::span<std::byte> payload) {
+  if (state_ == State::kClosing) return poll_close(now, payload);
+  if (state_ == State::kClosed) return std::nullopt;
+
+  // Room for less than any packet: the address is not proven, see rpc/transmit.h.
+  const bool limited = payload.size() < wire::kDatagramSizeMax - kOverhead;
+  const bool data_allowed = may_send_data(now);
+  if (limited) {
+    mtu_.postpone(now + rtt_.smoothed());
+  } else if (data_allowed || probes_due_ == 0) {
+    if (auto probe = poll_mtu_probe(now, payload)) return probe;
+  }
+  const bool probing = probes_due_ > 0;
+  const bool ack_due = acks_.due_at() <= now;
+  const bool data = probing || (data_allowed && exchanges_.has_outgoing());
+  const bool challenge_due = challenge_ && challenge_->resend_at <= now;
+  if (!ack_due && !has_control() && !challenge_due && !data) {
+    if (data_allowed) note_app_limited();
+    return std::nullopt;
+  }
+  // A probe stays small, so that it passes even where large packets stopped to.
+  const std::size_t datagram = probing ? wire::kDatagramSizeMin : mtu_.datagram_size();
+  Assembly assembly(payload.first(std::min(payload.size(), datagram - kOverhead)), frames_);
+  // Where little fits, the challenge that lifts the limit goes before acknowledgements.
+  if (limited) add_control(now, assembly);
+  if (ack_due || (acks_.pending() && !exchanges_.has_outgoing())) add_ack(now, assembly);
+  if (!limited) add_control(now, assembly);
+  if (data) add_messages(assembly);
+  if (probing) {
+    --probes_due_;
+    if (assembly.frames.empty()) {
+      write_frame(wire::PingFrame{}, assembly.writer);
+      assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});
+    }
+  }
+  if (assembly.empty()) return std::nullopt;
+  return finish(now, assembly);
+}
+
+void Connection::note_app_limited() {
+  if (!exchanges_.has_outgoing()) app_limited_until_ = sent_.delivered() + std::max<ByteCount>(sent_.in_flight(), 1);
+}
+
+Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
+  const Packet packet{sent_.next_number(), assembly.writer.written(), false};
+  const auto size = static_cast<std::uint32_t>(packet.payload_size + kOverhead);
+  const bool eliciting = !assembly.frames.empty();
+  sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
+  if (eliciting) {
+    pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst());
+    last_eliciting_sent_ = now;
+  }
+  last_sent_ = now;
+  bytes_sent_ += size;
+  return packet;
+}
+
+void Connection::add_ack(TimePoint now, Assembly& assembly) {
+  if (const auto frame = acks_.take_frame(now, assembly.writer.room())) write_frame(*frame, assembly.writer);
+}
+
+void Connection::add_control(TimePoint now, Assembly& assembly) {
+  ByteWriter& writer = assembly.writer;
+  const auto note = [&](SentFrame::Kind kind, wire::ExchangeId exchange = {}, std::uint32_t length = 0) {
+    assembly.frames.push_back({kind, exchange, 0, length});
+  };
+  if (++packets_since_floor_ >= kPacketsPerFloor && writer.room() >= wire::kSmallFrameMax) {
+    packets_since_floor_ = 0;
+    write_frame(wire::FloorFrame{sent_.floor()}, writer);
+  }
+  if (settings_due_ && writer.room() >= wire::kSettingsFrameMax) {
+    settings_due_ = false;
+    const auto idle_ms = std::chrono::duration_cast<std::chrono::milliseconds>(config_.idle_timeout).count();
+    write_frame(wire::SettingsFrame{{
+                    {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
+                    {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
+                }},
+                writer);
+    note(SentFrame::Kind::kSettings);
+  }
+  if ((credit_resend_ || exchanges_.credit_due()) && writer.room() >= wire::kSmallFrameMax) {
+    credit_resend_ = false;
+    write_frame(exchanges_.take_credit(), writer);
+    note(SentFrame::Kind::kCredit);
+  }
+  while (!path_responses_.empty() && writer.room() >= wire::kSmallFrameMax) {
+    write_frame(wire::PathResponseFrame{path_responses_.back()}, writer);
+    path_responses_.pop_back();
+    note(SentFrame::Kind::kPathResponse);
+  }
+  if (challenge_ && now >= challenge_->resend_at && writer.room() >= wire::kSmallFrameMax) {
+    write_frame(wire::PathChallengeFrame{challenge_->data}, writer);
+    note(SentFrame::Kind::kPing);
+    ++challenge_->attempts;
+    challenge_->resend_at = now + 2 * rtt_.smoothed();
+  }
+  while (!lost_cancels_.empty() && writer.room() >= wire::kSmallFrameMax) {
+    const wire::CancelFrame frame = lost_cancels_.back();
+    lost_cancels_.pop_back();
+    write_frame(frame, writer);
+    note(SentFrame::Kind::kCancel, frame.exchange, static_cast<std::uint32_t>(frame.request_bytes));
+  }
+  if (!address_token_.empty() && writer.room() >= wire::kSmallFrameMax + address_token_.size()) {
+    write_frame(wire::AddressTokenFrame{address_token_}, writer);
+    address_token_.clear();
+    note(SentFrame::Kind::kAddressToken);
+  }
+  if (!reset_token_.empty() && writer.room() >= 1 + wire::kResetTokenSize) {
+    write_frame(wire::ResetTokenFrame{reset_token_}, writer);
+    reset_token_.clear();
+    note(SentFrame::Kind::kResetToken);
+  }
+  if (ping_due_ && writer.room() >= 1) {
+    ping_due_ = false;
+    write_frame(wire::PingFrame{}, writer);
+    note(SentFrame::Kind::kPing);
+  }
+}
+
+void Connection::add_messages(Assembly& assembly) {
+  ByteWriter& writer = assembly.writer;
+  while (writer.room() >= wire::kSmallFrameMax) {
+    const auto cancel = exchanges_.poll_cancel();
+    if (!cancel) break;
+    write_frame(*cancel, writer);
+    assembly.frames.push_back(
+        {SentFrame::Kind::kCancel, cancel->exchange, 0, static_cast<std::uint32_t>(cancel->request_bytes)});
+  }
+  while (!assembly.closed_by_body) {
+    const auto outgoing = exchanges_.next_outgoing(writer.room());
+    if (!outgoing) return;
+    const OutgoingMessage::Piece& piece = outgoing->piece;
+    if (piece.part == Part::kHeader) {
+      write_frame(outgoing->header, writer);
+    } else {
+      write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, piece.data}, outgoing->body_fills_packet, writer);
+      assembly.closed_by_body = outgoing->body_fills_packet;
+    }
+    assembly.frames.push_back({piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody,
+                               outgoing->exchange, static_cast<std::uint32_t>(piece.offset),
+                               static_cast<std::uint32_t>(piece.data.size())});
+  }
+}
+
+std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std::span<std::byte> payload) {
+  const auto size = mtu_.poll_probe(now, rtt_.smoothed());
+  if (!size) return std::nullopt;
+  Assembly assembly(payload.first(*size - kOverhead), frames_);
+  write_frame(wire::PingFrame{}, assembly.writer);
+  write_frame(wire::PaddingFrame{assembly.writer.room()}, assembly.writer);
+  assembly.frames.push_back({SentFrame::Kind::kMtuProbe, {}, *size, 0});
+  Packet packet = finish(now, assembly);
+  packet.mtu_probe = true;
+  return packet;
+}
+
+std::optional<Connection::Packet> Connection::poll_close(TimePoint now, std::span<std::byte> payload) {
+  state_ = State::kClosed;
+  Assembly assembly(payload.first(std::min(payload.size(), wire::kDatagramSizeMin - kOverhead)), frames_);
+  const auto reason = as_byte_span(close_reason_);
+  const std::size_t room = assembly.writer.room() - kCloseOverhead;
+  write_frame(wire::CloseFrame{static_cast<std::uint16_t>(close_code_), reason.first(std::min(room, reason.size()))},
+              assembly.writer);
+  return finish(now, assembly);
+}
+
+// ---------------------------------------------------------------- path and time
+
+void Connection::challenge_path(TimePoint now) {
+  challenge_ = Challenge{random_.next(), now, 0};
+}
+
+Duration Connection::keep_alive() const {
+  // Who waits for an answer wants to know soon that none can come.
+  return exchanges_.open_count() > 0 ? std::min(config_.keep_alive, kKeepAliveWaiting) : config_.keep_alive;
+}
+
+TimePoint Connection::next_timeout() const {
+  if (state_ == State::kClosed) return kNever;
+  if (state_ == State::kClosing || probes_due_ > 0 || has_control()) return TimePoint{};
+  TimePoint next = std::min(acks_.due_at(), sent_.next_timeout(rtt_));
+  if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window()) next = std::min(next, pacer_.next());
+  next = std::min(next, mtu_.next_timeout());
+  next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));
+  if (role_ == Role::kClient) next = std::min(next, last_eliciting_sent_ + keep_alive());
+  if (challenge_) next = std::min(next, challenge_->resend_at);
+  return next;
+}
+
+void Connection::handle_timeout(TimePoint now) {
+  if (state_ != State::kOpen) return;
+  if (now >= last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_))
+    return die(ErrorCode::kTimedOut, "the peer fell silent");
+  if (role_ == Role::kClient && now >= last_eliciting_sent_ + keep_alive()) ping_due_ = true;
+  if (challenge_ && now >= challenge_->resend_at && challenge_->attempts >= kChallengeAttemptsMax) {
+    challenge_.reset();
+    events_.push_back(PathFailed{});
+  }
+  SentPackets::Outcome outcome;
+  const bool probe = sent_.handle_timeout(now, rtt_, outcome);
+  apply(now, outcome);
+  if (!probe) return;
+  probes_due_ = kProbePackets;
+  for (const SentFrame& frame : sent_.oldest_outstanding()) handle_frame_lost(frame);
+  if (sent_.probes_unanswered() == SentPackets::kOutageProbes) congestion_->handle_outage(now);
+}
+
+std::optional<Event> Connection::poll_event() {
+  if (next_event_ >= events_.size()) {
+    events_.clear();
+    next_event_ = 0;
+    return std::nullopt;
+  }
+  return std::move(events_[next_event_++]);
+}
+
+ConnectionStats Connection::stats() const {
+  ConnectionStats stats;
+  stats.rtt_min = rtt_.has_sample() ? rtt_.minimum() : Duration(0);
+  stats.rtt_smoothed = rtt_.has_sample() ? rtt_.smoothed() : Duration(0);
+  stats.queueing = rtt_.has_sample() ? rtt_.queueing() : Duration(0);
+  stats.send_bandwidth = congestion_->bandwidth();
+  stats.receive_bandwidth = receive_rate_;
+  stats.loss = loss_;
+  stats.datagram_size = mtu_.datagram_size();
+  stats.bytes_sent = bytes_sent_;
+  stats.bytes_received = bytes_received_;
+  stats.packets_sent = sent_.next_number().value();
+  stats.packets_received = packets_received_;
+  stats.packets_lost = sent_.lost_total();
+  stats.packets_spurious = sent_.spurious_total();
+  stats.in_flight = sent_.in_flight();
+  stats.window = congestion_->window();
+  stats.pacing_rate = congestion_->pacing_rate();
+  stats.congestion_state = congestion_->state();
+  return stats;
+}
+
+}  // namespace tusk::transport

@@ -1,0 +1,219 @@
+// One established connection as a pure state machine: packets in, packets out, exchanges above
+// (docs/PROTOCOL.md, "Connections"). No socket, clock, thread or key: plaintext payloads go in and out,
+// proto/rpc seals and sends them. The same seed and the same inputs give the same outputs.
+//
+// Call order of a driver: handle_packet() for what arrived, poll_event() until empty, then
+// poll_packet() until it declines, then sleep until next_timeout(), then handle_timeout().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "proto/base/random.h"
+#include "proto/base/result.h"
+#include "proto/base/time.h"
+#include "proto/transport/ack_tracker.h"
+#include "proto/transport/congestion.h"
+#include "proto/transport/exchanges.h"
+#include "proto/transport/pacer.h"
+#include "proto/transport/path_mtu.h"
+#include "proto/transport/rtt_estimator.h"
+#include "proto/transport/sent_packets.h"
+
+namespace tusk::transport {
+
+struct ConnectionConfig {
+  CreditLimits credit;
+  Duration idle_timeout = 30s;               // silence after which the connection is dead
+  Duration keep_alive = 10s;                 // the client pings after so much silence
+  std::uint32_t datagram_size_max = wire::kDatagramSizeMax;   // largest this side can send and receive
+  CongestionKind congestion = CongestionKind::kModel;
+  std::uint64_t seed = 1;
+};
+
+// The connection is over; nothing else follows.
+struct Closed {
+  ErrorCode code = ErrorCode::kPeerClosed;
+  std::string reason;
+};
+// The server gave a token that spares the next connection a round trip.
+struct AddressTokenArrived {
+  std::vector<std::byte> token;
+};
+// The peer proved that it receives at the address challenged last.
+struct PathValidated {};
+// It did not.
+struct PathFailed {};
+// What a server that forgot this connection will show to end it.
+struct ResetTokenArrived {
+  std::vector<std::byte> token;
+};
+
+using Event = std::variant<RequestArrived, ReplyArrived, RequestCancelled, Closed, AddressTokenArrived, PathValidated,
+                           PathFailed, ResetTokenArrived>;
+
+struct ConnectionStats {
+  Duration rtt_min{};
+  Duration rtt_smoothed{};
+  Duration queueing{};
+  double send_bandwidth = 0;      // bytes/s
+  double receive_bandwidth = 0;   // bytes/s
+  double loss = 0;
+  std::uint32_t datagram_size = 0;
+  ByteCount bytes_sent = 0;
+  ByteCount bytes_received = 0;
+  std::uint64_t packets_sent = 0;
+  std::uint64_t packets_received = 0;
+  std::uint64_t packets_lost = 0;
+  std::uint64_t packets_spurious = 0;
+  ByteCount in_flight = 0;
+  ByteCount window = 0;
+  double pacing_rate = 0;
+  std::string_view congestion_state;
+};
+
+class Connection {
+ public:
+  // `rtt`: of the handshake; 0: unknown.
+  Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt = Duration(0));
+
+  // ------------------------------------------------ exchanges (see Exchanges)
+  wire::ExchangeId open_exchange(SharedBytes header, SharedBytes body, MutableSharedBytes reply_place,
+                                 wire::Priority priority) {
+    return exchanges_.open(std::move(header), std::move(body), std::move(reply_place), priority);
+  }
+  void cancel_exchange(wire::ExchangeId exchange) { exchanges_.cancel(exchange); }
+  void reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes body) {
+    exchanges_.reply(exchange, std::move(header), std::move(body));
+  }
+  void send_address_token(std::vector<std::byte> token) { address_token_ = std::move(token); }
+  void send_reset_token(std::vector<std::byte> token) { reset_token_ = std::move(token); }
+  // Says goodbye with the next packet; Closed is not reported for a close of one's own.
+  void close(ErrorCode code, std::string_view reason);
+
+  // ------------------------------------------------ packets
+  // `size`: of the whole datagram. Errors of the peer end the connection (Closed event).
+  void handle_packet(TimePoint now, wire::PacketNumber number, std::span<const std::byte> payload,
+                     std::size_t size, bool congestion_mark);
+  // What a truncated packet number is expanded against.
+  [[nodiscard]] wire::PacketNumber expected_number() const { return acks_.next_expected(); }
+  // When the peer was last heard.
+  [[nodiscard]] TimePoint last_received() const { return last_received_; }
+
+  struct Packet {
+    wire::PacketNumber number;
+    std::size_t payload_size = 0;   // bytes written to `payload`
+    bool mtu_probe = false;         // must go out alone, and may be refused by the interface
+  };
+  // Writes the next packet's payload. `payload` holds the largest packet (kDatagramSizeMax less header and
+  // tag), or less, at least kPayloadMin, where an unproven address may get no more; then what does not
+  // fit waits. nullopt: nothing to send now.
+  static constexpr std::size_t kPayloadMin = 35;
+  [[nodiscard]] std::optional<Packet> poll_packet(TimePoint now, std::span<std::byte> payload);
+  // The interface refused a datagram as too big.
+  void handle_too_big(std::uint32_t size) { mtu_.handle_too_big(size); }
+
+  // ------------------------------------------------ path
+  // The peer's packets come from a new address: prove it, keep only what is true of any path.
+  void challenge_path(TimePoint now);
+  [[nodiscard]] bool path_challenge_pending() const { return challenge_.has_value(); }
+
+  // ------------------------------------------------ time
+  [[nodiscard]] TimePoint next_timeout() const;
+  void handle_timeout(TimePoint now);
+
+  [[nodiscard]] std::optional<Event> poll_event();
+  [[nodiscard]] bool closed() const { return state_ == State::kClosed; }
+  [[nodiscard]] ConnectionStats stats() const;
+  [[nodiscard]] ByteCount unsent_bytes() const { return exchanges_.unsent_bytes(); }
+  [[nodiscard]] std::size_t open_exchanges() const { return exchanges_.open_count(); }
+  [[nodiscard]] std::size_t served_exchanges() const { return exchanges_.served_count(); }
+  [[nodiscard]] const SentPackets& sent_packets() const { return sent_; }
+  [[nodiscard]] const CongestionController& congestion() const { return *congestion_; }
+  [[nodiscard]] const RttEstimator& rtt() const { return rtt_; }
+
+ private:
+  enum class State : std::uint8_t { kOpen, kClosing, kClosed };
+
+  [[nodiscard]] Result<bool> handle_frame(TimePoint now, const wire::Frame& frame);
+  [[nodiscard]] Result<void> handle_ack(TimePoint now, const wire::AckFrame& ack);
+  void handle_settings(const wire::SettingsFrame& settings);
+  void apply(TimePoint now, const SentPackets::Outcome& outcome);
+  void handle_frame_acked(const SentFrame& frame);
+  void handle_frame_lost(const SentFrame& frame);
+  void fail(const Error& error);
+  void die(ErrorCode code, std::string reason);
+
+  // poll_packet's parts; each appends frames while they fit.
+  struct Assembly;
+  void add_ack(TimePoint now, Assembly& assembly);
+  void add_control(TimePoint now, Assembly& assembly);
+  void add_messages(Assembly& assembly);
+  [[nodiscard]] std::optional<Packet> poll_mtu_probe(TimePoint now, std::span<std::byte> payload);
+  [[nodiscard]] std::optional<Packet> poll_close(TimePoint now, std::span<std::byte> payload);
+  [[nodiscard]] Packet finish(TimePoint now, Assembly& assembly);
+  [[nodiscard]] bool has_control() const;
+  [[nodiscard]] Duration keep_alive() const;
+  [[nodiscard]] bool may_send_data(TimePoint now) const;
+  void note_app_limited();
+  void update_receive_rate(TimePoint now, std::size_t size);
+
+  const Role role_;
+  const ConnectionConfig config_;
+  State state_ = State::kOpen;
+
+  Exchanges exchanges_;
+  AckTracker acks_;
+  SentPackets sent_;
+  RttEstimator rtt_;
+  Pacer pacer_;
+  PathMtu mtu_;
+  std::unique_ptr<CongestionController> congestion_;
+  Random random_;
+
+  std::vector<Event> events_;
+  std::size_t next_event_ = 0;
+
+  bool settings_due_ = true;
+  bool credit_resend_ = false;
+  int probes_due_ = 0;
+  bool ping_due_ = false;
+  std::vector<wire::CancelFrame> lost_cancels_;
+  std::vector<std::byte> address_token_;
+  std::vector<std::byte> reset_token_;
+  std::vector<std::uint64_t> path_responses_;
+  struct Challenge {
+    std::uint64_t data;
+    TimePoint resend_at;
+    int attempts;
+  };
+  std::optional<Challenge> challenge_;
+  ErrorCode close_code_ = ErrorCode::kOk;
+  std::string close_reason_;
+
+  TimePoint last_received_;
+  TimePoint last_sent_;
+  TimePoint last_eliciting_sent_;
+  std::uint64_t packets_since_floor_ = 0;
+  Duration peer_idle_timeout_;
+  ByteCount app_limited_until_ = 0;   // delivered bytes; below: samples are app-limited
+
+  ByteCount bytes_sent_ = 0;
+  ByteCount bytes_received_ = 0;
+  std::uint64_t packets_received_ = 0;
+  double loss_ = 0;
+  // Received rate: the best of the last whole measuring intervals.
+  TimePoint rate_interval_start_{};
+  ByteCount rate_interval_bytes_ = 0;
+  double receive_rate_ = 0;
+  TimePoint receive_rate_at_{};
+
+  std::vector<SentFrame> frames_;   // scratch of the packet being assembled
+};
+
+}  // namespace tusk::transport

@@ -1,0 +1,315 @@
+#include "proto/transport/exchanges.h"
+
+#include <algorithm>
+
+#include "proto/base/check.h"
+
+namespace tusk::transport {
+namespace {
+
+// Data pieces smaller than this are not worth a place at a packet's end: the next packet takes them.
+constexpr std::size_t kPieceMin = 64;
+
+}  // namespace
+
+Exchanges::Exchanges(Role role, CreditLimits limits)
+    : parity_(static_cast<std::uint64_t>(role)), limits_(limits) {
+  granted_ = {limits.request_bytes, limits.exchanges};
+  granting_ = granted_;
+}
+
+// ---------------------------------------------------------------- opening, cancelling, answering
+
+wire::ExchangeId Exchanges::open(SharedBytes header, SharedBytes body, MutableSharedBytes reply_place,
+                                 wire::Priority priority) {
+  TUSK_CHECK(!header.empty() && header.size() <= wire::kMessageHeaderMax);
+  TUSK_CHECK(body.size() <= wire::kMessageBodyMax && reply_place.size() <= wire::kMessageBodyMax);
+  const wire::ExchangeId exchange(next_index_++ << 1 | parity_);
+  waiting_.push_back({exchange, std::move(header), std::move(body), std::move(reply_place), priority});
+  start_waiting();
+  return exchange;
+}
+
+bool Exchanges::credit_allows(const Waiting& waiting) const {
+  return used_exchanges_ < granted_.exchanges &&
+         used_bytes_ + waiting.header.size() + waiting.body.size() <= granted_.request_bytes;
+}
+
+void Exchanges::start_waiting() {
+  while (!waiting_.empty() && credit_allows(waiting_.front())) {
+    start(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+void Exchanges::start(Waiting&& waiting) {
+  ++used_exchanges_;
+  if (waiting.cancelled) {
+    cancels_.push_back({waiting.exchange, 0});
+    return;
+  }
+  used_bytes_ += waiting.header.size() + waiting.body.size();
+  unsent_bytes_ += waiting.header.size() + waiting.body.size();
+  const ByteCount capacity = waiting.reply_place.size();
+  const auto priority = waiting.priority;
+  initiated_.emplace(waiting.exchange,
+                     Initiated{OutgoingMessage(std::move(waiting.header), std::move(waiting.body), priority, capacity),
+                               IncomingMessage(std::move(waiting.reply_place))});
+  fresh_[static_cast<std::size_t>(priority)].push_back(waiting.exchange);
+}
+
+void Exchanges::cancel(wire::ExchangeId exchange) {
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const Waiting& w) { return w.exchange == exchange; });
+  if (waiting != waiting_.end()) {
+    *waiting = Waiting{exchange, {}, {}, {}, waiting->priority, true};
+    start_waiting();
+    return;
+  }
+  const auto found = initiated_.find(exchange);
+  if (found == initiated_.end()) return;
+  cancels_.push_back({exchange, found->second.request.size()});
+  unsent_bytes_ -= found->second.request.unsent();
+  initiated_.erase(found);
+}
+
+std::optional<wire::CancelFrame> Exchanges::poll_cancel() {
+  if (cancels_.empty()) return std::nullopt;
+  const wire::CancelFrame frame = cancels_.front();
+  cancels_.pop_front();
+  return frame;
+}
+
+void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes body) {
+  const auto found = accepted_.find(exchange);
+  if (found == accepted_.end()) return;
+  Accepted& accepted = found->second;
+  TUSK_CHECK(accepted.delivered && !accepted.reply);
+  TUSK_CHECK(!header.empty() && header.size() <= wire::kMessageHeaderMax);
+  TUSK_CHECK(body.size() <= accepted.request.reply_capacity());
+  answered_bytes_ += accepted.request.size();
+  ++answered_exchanges_;
+  const auto priority = accepted.request.priority();
+  accepted.request = IncomingMessage(std::nullopt);   // frees the request's memory
+  unsent_bytes_ += header.size() + body.size();
+  accepted.reply.emplace(std::move(header), std::move(body), priority, 0);
+  fresh_[static_cast<std::size_t>(priority)].push_back(exchange);
+}
+
+// ---------------------------------------------------------------- incoming frames
+
+Result<Exchanges::Accepted*> Exchanges::accept(wire::ExchangeId exchange) {
+  if (finished_.contains(index(exchange))) return nullptr;
+  if (index(exchange) >= granting_.exchanges) return fail(ErrorCode::kMalformed, "more exchanges than granted");
+  return &accepted_.try_emplace(exchange).first->second;
+}
+
+Result<void> Exchanges::account(Accepted& accepted) {
+  // Body bytes that come before the header names the sizes count as well: they take memory.
+  const IncomingMessage& request = accepted.request;
+  const ByteCount size = request.knows_sizes() ? request.size() : request.body_received_end();
+  opened_bytes_ += size - accepted.accounted;
+  accepted.accounted = size;
+  if (opened_bytes_ > granting_.request_bytes) return fail(ErrorCode::kMalformed, "more request bytes than granted");
+  return {};
+}
+
+Result<void> Exchanges::handle_header(const wire::MessageHeaderFrame& frame) {
+  if (mine(frame.exchange)) {
+    const auto found = initiated_.find(frame.exchange);
+    if (found == initiated_.end()) {
+      if (index(frame.exchange) >= next_index_) return fail(ErrorCode::kMalformed, "a reply to nothing");
+      return {};
+    }
+    IncomingMessage& reply = found->second.reply;
+    TUSK_TRY(reply.handle_header(frame));
+    if (reply.complete()) {
+      events_.push_back(ReplyArrived{frame.exchange, reply.header(), reply.body_size()});
+      unsent_bytes_ -= found->second.request.unsent();
+      initiated_.erase(found);
+    }
+    return {};
+  }
+  TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
+  if (!accepted || accepted->delivered) return {};
+  TUSK_TRY(accepted->request.handle_header(frame));
+  TUSK_TRY(account(*accepted));
+  if (accepted->request.complete()) {
+    accepted->delivered = true;
+    const IncomingMessage& request = accepted->request;
+    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(), request.reply_capacity(),
+                                     request.priority()});
+  }
+  return {};
+}
+
+Result<void> Exchanges::handle_body(const wire::BodyFrame& frame) {
+  if (mine(frame.exchange)) {
+    const auto found = initiated_.find(frame.exchange);
+    if (found == initiated_.end()) {
+      if (index(frame.exchange) >= next_index_) return fail(ErrorCode::kMalformed, "a reply to nothing");
+      return {};
+    }
+    IncomingMessage& reply = found->second.reply;
+    TUSK_TRY(reply.handle_body(frame));
+    if (reply.complete()) {
+      events_.push_back(ReplyArrived{frame.exchange, reply.header(), reply.body_size()});
+      unsent_bytes_ -= found->second.request.unsent();
+      initiated_.erase(found);
+    }
+    return {};
+  }
+  TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
+  if (!accepted || accepted->delivered) return {};
+  TUSK_TRY(accepted->request.handle_body(frame));
+  TUSK_TRY(account(*accepted));
+  if (accepted->request.complete()) {
+    accepted->delivered = true;
+    const IncomingMessage& request = accepted->request;
+    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(), request.reply_capacity(),
+                                     request.priority()});
+  }
+  return {};
+}
+
+Result<void> Exchanges::handle_cancel(const wire::CancelFrame& frame) {
+  if (mine(frame.exchange)) return fail(ErrorCode::kMalformed, "a cancel of the receiver's own exchange");
+  TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
+  if (!accepted) return {};
+  if (!accepted->request.knows_sizes() && !accepted->reply) {
+    if (frame.request_bytes < accepted->accounted) return fail(ErrorCode::kMalformed, "a cancel of less than was sent");
+    opened_bytes_ += frame.request_bytes - accepted->accounted;
+  }
+  if (opened_bytes_ > granting_.request_bytes) return fail(ErrorCode::kMalformed, "more request bytes than granted");
+  if (accepted->reply) {
+    unsent_bytes_ -= accepted->reply->unsent();
+  } else {
+    answered_bytes_ += accepted->request.knows_sizes() ? accepted->request.size() : frame.request_bytes;
+    ++answered_exchanges_;
+    if (accepted->delivered) events_.push_back(RequestCancelled{frame.exchange});
+  }
+  finish_accepted(frame.exchange);
+  return {};
+}
+
+void Exchanges::handle_credit(const wire::CreditFrame& frame) {
+  // Frames may arrive out of order; credit only grows.
+  granted_.request_bytes = std::max(granted_.request_bytes, frame.request_bytes);
+  granted_.exchanges = std::max(granted_.exchanges, frame.exchanges);
+  start_waiting();
+}
+
+void Exchanges::finish_accepted(wire::ExchangeId exchange) {
+  accepted_.erase(exchange);
+  finished_.add(index(exchange), index(exchange) + 1);
+}
+
+// ---------------------------------------------------------------- outgoing pieces
+
+OutgoingMessage* Exchanges::find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair) {
+  if (mine(exchange)) {
+    const auto found = initiated_.find(exchange);
+    if (found == initiated_.end()) return nullptr;
+    if (queued_for_repair) *queued_for_repair = &found->second.queued_for_repair;
+    return &found->second.request;
+  }
+  const auto found = accepted_.find(exchange);
+  if (found == accepted_.end() || !found->second.reply) return nullptr;
+  if (queued_for_repair) *queued_for_repair = &found->second.queued_for_repair;
+  return &*found->second.reply;
+}
+
+bool Exchanges::has_outgoing() const {
+  return !cancels_.empty() || !repair_.empty() || std::any_of(fresh_.begin(), fresh_.end(), [](const auto& q) { return !q.empty(); });
+}
+
+std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, OutgoingMessage& message,
+                                                  const OutgoingMessage::Position& position, bool lost,
+                                                  std::size_t room) {
+  Outgoing out;
+  out.exchange = exchange;
+  if (position.part == Part::kHeader) {
+    out.header.exchange = exchange;
+    out.header.priority = message.priority();
+    out.header.header_size = message.header_size();
+    out.header.body_size = message.body_size();
+    out.header.reply_capacity = message.reply_capacity();
+    out.header.offset = position.offset;
+    const std::size_t overhead = wire::message_header_frame_overhead(out.header);
+    if (room < overhead + std::min<std::size_t>(position.available, kPieceMin)) return std::nullopt;
+    out.piece = message.take(position, lost, room - overhead);
+    out.header.data = out.piece.data;
+  } else {
+    const std::size_t open_ended = wire::body_frame_overhead(exchange, position.offset, true);
+    const std::size_t sized = wire::body_frame_overhead(exchange, position.offset, false);
+    if (room < sized + std::min<std::size_t>(position.available, kPieceMin)) return std::nullopt;
+    // Without a length when it fills the packet; else with one, so that more may follow.
+    out.body_fills_packet = position.available >= room - sized;
+    out.piece = message.take(position, lost, room - (out.body_fills_packet ? open_ended : sized));
+  }
+  if (!lost) unsent_bytes_ -= out.piece.data.size();
+  return out;
+}
+
+std::optional<Exchanges::Outgoing> Exchanges::next_outgoing(std::size_t room) {
+  while (!repair_.empty()) {
+    const wire::ExchangeId exchange = repair_.front();
+    bool* queued = nullptr;
+    OutgoingMessage* message = find_outgoing(exchange, &queued);
+    const auto position = message ? message->next_lost() : std::nullopt;
+    if (position) return cut(exchange, *message, *position, true, room);
+    if (queued) *queued = false;
+    repair_.pop_front();
+  }
+  for (auto& queue : fresh_) {
+    while (!queue.empty()) {
+      const wire::ExchangeId exchange = queue.front();
+      OutgoingMessage* message = find_outgoing(exchange, nullptr);
+      const auto position = message ? message->next_unsent() : std::nullopt;
+      if (position) return cut(exchange, *message, *position, false, room);
+      queue.pop_front();
+    }
+  }
+  return std::nullopt;
+}
+
+void Exchanges::handle_acked(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length) {
+  OutgoingMessage* message = find_outgoing(exchange, nullptr);
+  if (!message) return;
+  message->handle_acked(part, offset, length);
+  if (!mine(exchange) && message->fully_acked()) finish_accepted(exchange);
+}
+
+void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length) {
+  bool* queued = nullptr;
+  OutgoingMessage* message = find_outgoing(exchange, &queued);
+  if (!message) return;
+  message->handle_lost(part, offset, length);
+  if (!*queued && message->has_lost()) {
+    *queued = true;
+    repair_.push_back(exchange);
+  }
+}
+
+// ---------------------------------------------------------------- credit and events
+
+bool Exchanges::credit_due() const {
+  // Half of what was granted has been given back: tell the peer before it runs dry.
+  return answered_bytes_ + limits_.request_bytes >= granting_.request_bytes + limits_.request_bytes / 2 ||
+         answered_exchanges_ + limits_.exchanges >= granting_.exchanges + limits_.exchanges / 2;
+}
+
+wire::CreditFrame Exchanges::take_credit() {
+  granting_.request_bytes = answered_bytes_ + limits_.request_bytes;
+  granting_.exchanges = answered_exchanges_ + limits_.exchanges;
+  return granting_;
+}
+
+std::optional<ExchangeEvent> Exchanges::poll_event() {
+  if (events_.empty()) return std::nullopt;
+  ExchangeEvent event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+}  // namespace tusk::transport

@@ -1,0 +1,156 @@
+// The exchanges of one connection, both those this side opened and those the peer opened
+// (docs/PROTOCOL.md, "Exchanges"): a request message out, a reply message back, in any order, thousands
+// at once. Keeps credit, schedules what goes out next, and rebuilds what comes in.
+//
+// Scheduling: what was lost first, then interactive, bulk and background; within a class first come,
+// first served. Pure state: no sockets, clock or threads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <variant>
+
+#include "proto/base/interval_set.h"
+#include "proto/base/result.h"
+#include "proto/base/shared_bytes.h"
+#include "proto/transport/incoming_message.h"
+#include "proto/transport/outgoing_message.h"
+#include "proto/wire/frame.h"
+
+namespace tusk::transport {
+
+enum class Role : std::uint8_t { kClient = 0, kServer = 1 };
+
+// What the connection tells the layer above.
+struct RequestArrived {
+  wire::ExchangeId exchange;
+  SharedBytes header;
+  SharedBytes body;
+  ByteCount reply_capacity = 0;
+  wire::Priority priority = wire::Priority::kInteractive;
+};
+struct ReplyArrived {
+  wire::ExchangeId exchange;
+  SharedBytes header;
+  ByteCount body_size = 0;
+};
+struct RequestCancelled {
+  wire::ExchangeId exchange;
+};
+using ExchangeEvent = std::variant<RequestArrived, ReplyArrived, RequestCancelled>;
+
+// How much a side lets its peer open; also what it assumes of the peer at the start.
+struct CreditLimits {
+  ByteCount request_bytes = 64ull << 20;   // of requests not answered yet
+  std::uint64_t exchanges = 16384;         // likewise
+};
+
+class Exchanges {
+ public:
+  Exchanges(Role role, CreditLimits limits);
+
+  // Opens an exchange; waits inside for credit when there is none. `reply_place` may be empty.
+  wire::ExchangeId open(SharedBytes header, SharedBytes body, MutableSharedBytes reply_place,
+                        wire::Priority priority);
+  // Forgets an exchange that this side opened; unknown ones are ignored.
+  void cancel(wire::ExchangeId exchange);
+  // What the peer must be told of cancelled exchanges.
+  [[nodiscard]] std::optional<wire::CancelFrame> poll_cancel();
+  // Answers one that the peer opened; ignored when it was cancelled meanwhile.
+  void reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes body);
+
+  // Incoming frames. Errors: the peer broke the protocol.
+  [[nodiscard]] Result<void> handle_header(const wire::MessageHeaderFrame& frame);
+  [[nodiscard]] Result<void> handle_body(const wire::BodyFrame& frame);
+  [[nodiscard]] Result<void> handle_cancel(const wire::CancelFrame& frame);
+  void handle_credit(const wire::CreditFrame& frame);
+
+  // The next thing to send, cut to `room` bytes of frame; nullopt: nothing, or no room for it.
+  struct Outgoing {
+    wire::ExchangeId exchange;
+    OutgoingMessage::Piece piece;
+    bool body_fills_packet = false;   // written without a length, so it must come last
+    wire::MessageHeaderFrame header;  // when piece.part is kHeader
+  };
+  [[nodiscard]] std::optional<Outgoing> next_outgoing(std::size_t room);
+  [[nodiscard]] bool has_outgoing() const;
+  void handle_acked(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
+  void handle_lost(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
+
+  // A credit frame is due; taking it counts as sent.
+  [[nodiscard]] bool credit_due() const;
+  [[nodiscard]] wire::CreditFrame take_credit();
+
+  [[nodiscard]] std::optional<ExchangeEvent> poll_event();
+
+  // Bytes accepted by open() and reply() that never went out yet: lets a server hold back disk reads.
+  [[nodiscard]] ByteCount unsent_bytes() const { return unsent_bytes_; }
+  [[nodiscard]] std::size_t open_count() const { return initiated_.size() + waiting_.size(); }
+  // Of the peer's exchanges: those not answered yet, or whose answer it has not acknowledged.
+  [[nodiscard]] std::size_t served_count() const { return accepted_.size(); }
+
+ private:
+  struct Initiated {
+    OutgoingMessage request;
+    IncomingMessage reply;
+    bool queued_for_repair = false;
+  };
+  struct Accepted {
+    IncomingMessage request{std::nullopt};
+    std::optional<OutgoingMessage> reply;
+    ByteCount accounted = 0;            // of the request's size, against the credit
+    bool delivered = false;             // handed to the layer above
+    bool queued_for_repair = false;
+  };
+  struct Waiting {
+    wire::ExchangeId exchange;
+    SharedBytes header;
+    SharedBytes body;
+    MutableSharedBytes reply_place;
+    wire::Priority priority;
+    bool cancelled = false;   // keeps its place, because the peer counts exchanges by their number
+  };
+
+  [[nodiscard]] bool mine(wire::ExchangeId exchange) const { return (exchange.value() & 1) == parity_; }
+  [[nodiscard]] static std::uint64_t index(wire::ExchangeId exchange) { return exchange.value() >> 1; }
+  void start(Waiting&& waiting);
+  void start_waiting();
+  [[nodiscard]] bool credit_allows(const Waiting& waiting) const;
+  [[nodiscard]] Result<Accepted*> accept(wire::ExchangeId exchange);   // nullptr: finished before
+  [[nodiscard]] Result<void> account(Accepted& accepted);
+  void finish_accepted(wire::ExchangeId exchange);
+  OutgoingMessage* find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair);
+  [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,
+                                            const OutgoingMessage::Position& position, bool lost, std::size_t room);
+
+  const std::uint64_t parity_;
+  const CreditLimits limits_;
+
+  std::unordered_map<wire::ExchangeId, Initiated> initiated_;
+  std::unordered_map<wire::ExchangeId, Accepted> accepted_;
+  std::deque<Waiting> waiting_;
+  std::deque<wire::CancelFrame> cancels_;
+  std::uint64_t next_index_ = 0;
+  IntervalSet finished_;                // indexes of the peer's exchanges that are over
+
+  std::deque<wire::ExchangeId> repair_;
+  std::array<std::deque<wire::ExchangeId>, wire::kPriorityCount> fresh_;
+
+  // What the peer grants, and what of it is used.
+  wire::CreditFrame granted_;
+  ByteCount used_bytes_ = 0;
+  std::uint64_t used_exchanges_ = 0;
+  // What this side granted, and what the peer has opened and got answered.
+  wire::CreditFrame granting_;
+  ByteCount opened_bytes_ = 0;
+  ByteCount answered_bytes_ = 0;
+  std::uint64_t answered_exchanges_ = 0;
+
+  std::deque<ExchangeEvent> events_;
+  ByteCount unsent_bytes_ = 0;
+};
+
+}  // namespace tusk::transport

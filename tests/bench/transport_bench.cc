@@ -1,0 +1,119 @@
+// Memory to memory through the whole transport, client and server in one process over loopback: what
+// the protocol costs without files and FUSE.
+#include <benchmark/benchmark.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "proto/io/address.h"
+#include "proto/rpc/channel.h"
+#include "proto/rpc/server_endpoint.h"
+
+namespace tusk::rpc {
+namespace {
+
+constexpr std::size_t kBlock = 1 << 20;
+
+// Every READ is answered with the same block.
+class BlockService final : public Service {
+ public:
+  void handle_call(std::unique_ptr<IncomingCall> call) override {
+    schema::Reply reply;
+    if (call->message().has_attach()) {
+      reply.mutable_attach();
+      return call->reply(std::move(reply));
+    }
+    if (call->message().has_write()) {
+      reply.mutable_write();
+      return call->reply(std::move(reply));
+    }
+    reply.mutable_read()->set_length(kBlock);
+    call->reply(std::move(reply), block_.first(kBlock));
+  }
+  void handle_disconnect(const Peer&) override {}
+
+ private:
+  MutableSharedBytes block_ = allocate_bytes(kBlock);
+};
+
+// Keeps a number of calls in flight and waits for a count of answers.
+class Pump {
+ public:
+  explicit Pump(Channel& channel, bool reading) : channel_(channel), reading_(reading) {
+    for (int i = 0; i < kInFlight; ++i) places_.push_back(allocate_bytes(kBlock));
+  }
+
+  void run(int blocks) {
+    std::unique_lock lock(mutex_);
+    left_ = blocks;
+    pending_ = blocks;
+    for (int i = 0; i < kInFlight && left_ > 0; ++i) {
+      --left_;
+      start(i);
+    }
+    done_.wait(lock, [&] { return pending_ == 0; });
+  }
+
+ private:
+  static constexpr int kInFlight = 32;
+
+  void start(int slot) {
+    CallRequest request;
+    request.priority = Priority::kBulk;
+    if (reading_) {
+      request.message.mutable_read()->set_length(kBlock);
+      request.reply_body = places_[static_cast<std::size_t>(slot)];
+    } else {
+      request.message.mutable_write()->set_length(kBlock);
+      request.body = places_[static_cast<std::size_t>(slot)].first(kBlock);
+    }
+    channel_.call(std::move(request), [this, slot](Result<CallReply> reply) {
+      if (!reply) std::abort();
+      const std::lock_guard lock(mutex_);
+      if (left_ > 0) {
+        --left_;
+        start(slot);
+      }
+      if (--pending_ == 0) done_.notify_one();
+    });
+  }
+
+  Channel& channel_;
+  const bool reading_;
+  std::vector<MutableSharedBytes> places_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  int left_ = 0;
+  int pending_ = 0;
+};
+
+void transfer(benchmark::State& state, bool reading) {
+  const auto server_identity = *crypto::Identity::generate();
+  const auto client_identity = *crypto::Identity::generate();
+  BlockService service;
+  ServerEndpointOptions server_options;
+  server_options.listen = {*io::parse("127.0.0.1:0")};
+  server_options.identity = &server_identity;
+  const auto endpoint = *ServerEndpoint::start(server_options, service);
+  ChannelOptions options;
+  options.host = "127.0.0.1";
+  options.port = endpoint->local_addresses().front().port();
+  options.identity = &client_identity;
+  const auto channel = *Channel::connect(options);
+  Pump pump(*channel, reading);
+  const int blocks = static_cast<int>(state.range(0));
+  for (auto _ : state) pump.run(blocks);
+  state.SetBytesProcessed(state.iterations() * blocks * static_cast<std::int64_t>(kBlock));
+  const PathStats stats = channel->stats();
+  state.counters["mtu"] = stats.mtu;
+  state.counters["rtt_ms"] = to_seconds(stats.rtt_smoothed) * 1e3;
+}
+
+void BM_TransportRead(benchmark::State& state) { transfer(state, true); }
+void BM_TransportWrite(benchmark::State& state) { transfer(state, false); }
+
+BENCHMARK(BM_TransportRead)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_TransportWrite)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace tusk::rpc

@@ -1,0 +1,157 @@
+#include "tests/fuse/mounted/mounted_export.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "proto/base/check.h"
+#include "proto/base/random.h"
+
+namespace tusk::test {
+namespace {
+
+template <class T>
+T must(Result<T> result) {
+  if (result) return std::move(*result);
+  std::fprintf(stderr, "%s\n", result.error().message().c_str());
+  std::abort();
+}
+
+crypto::Fingerprint client_key() {
+  crypto::Fingerprint key;
+  key.bytes.fill(std::byte{7});
+  return key;
+}
+
+}  // namespace
+
+TempDir::TempDir() {
+  std::string name = (std::filesystem::temp_directory_path() / "tusk-fuse-XXXXXX").string();
+  TUSK_CHECK(::mkdtemp(name.data()) != nullptr);
+  // Other users take part in some tests.
+  TUSK_CHECK(::chmod(name.c_str(), 0755) == 0);
+  path_ = name;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+MountedExport::MountedExport(ExportSetup setup)
+    : exported_(setup.exported.empty() ? own_export_.path() : setup.exported) {
+  server::ExportSettings settings;
+  settings.name = "data";
+  settings.path = exported_;
+  settings.access = setup.read_only ? server::Access::kReadOnly : server::Access::kReadWrite;
+  settings.clients = {client_key()};
+  server::FileServiceOptions options;
+  options.exports = {must(server::Export::open(settings, crypto::Secret::random()))};
+  options.server_name = "test";
+  server_ = std::make_unique<server::FileService>(std::move(options));
+
+  setup.loopback.client_key = client_key();
+  caller_ = std::make_unique<LoopbackCaller>(*server_, setup.loopback);
+  schema::AttachRequest attach;
+  attach.set_export_name("data");
+  attach.set_session(std::string(16, 's'));
+  attach.set_version(1);
+  attach.set_read_only(setup.read_only);
+  attach.set_identity_real(!setup.as_user);
+  const schema::AttachReply attached = must(caller_->attach(attach));
+
+  scheduler_ = std::make_unique<client::ThreadScheduler>();
+  mount_ = std::make_unique<client::Mount>(client::MountOptions{.source = "tusk-test",
+                                                                .mountpoint = mountpoint_.path(),
+                                                                .read_only = setup.read_only,
+                                                                .allow_other = ::geteuid() == 0,
+                                                                .auto_unmount = false});
+  client::Filesystem::Options file_options{
+      .identity = setup.as_user ? client::IdentityMap::as_user(*setup.as_user) : client::IdentityMap::real(),
+      .cache_bytes = setup.cache_bytes,
+      .lifetime = setup.lifetime,
+      .read_only = setup.read_only};
+  filesystem_ =
+      std::make_unique<client::Filesystem>(*caller_, *scheduler_, *mount_, attached, std::move(file_options));
+  const Result<void> started = mount_->start(*filesystem_);
+  if (!started) std::fprintf(stderr, "%s\n", started.error().message().c_str());
+  TUSK_CHECK(started.has_value());
+}
+
+MountedExport::~MountedExport() {
+  caller_->inject(nullptr);
+  caller_->go_on();
+  // In use by a child or by a failed test: gone from the tree at least, and no request of it hangs.
+  if (!mount_->unmount(false)) {
+    (void)mount_->unmount(true);
+    mount_->abort();
+  }
+  mount_->wait();
+  caller_->close();
+  scheduler_->stop();
+  filesystem_.reset();
+}
+
+std::optional<std::string> no_fuse() {
+  if (::access("/dev/fuse", R_OK | W_OK) != 0) return "/dev/fuse cannot be opened";
+  return std::nullopt;
+}
+
+Fd::Fd(const std::string& path, int flags, mode_t mode) : fd_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {
+  EXPECT_GE(fd_, 0) << path << ": " << std::strerror(errno);
+}
+
+Fd::~Fd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int exit_code(pid_t child) {
+  int status = 0;
+  if (!eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; })) {
+    ADD_FAILURE() << "a child did not end";
+    ::kill(child, SIGKILL);
+    return -1;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  constexpr auto kMax = std::chrono::seconds(20);
+  constexpr auto kStep = std::chrono::milliseconds(2);
+  const auto deadline = std::chrono::steady_clock::now() + kMax;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kStep);  // polls what no event tells of
+  }
+  return true;
+}
+
+void write_file(const std::filesystem::path& file, std::string_view content) {
+  std::ofstream(file, std::ios::binary) << content;
+}
+
+std::string read_file(const std::filesystem::path& file) {
+  std::ostringstream out;
+  out << std::ifstream(file, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+std::string noise(std::size_t size, std::uint64_t seed) {
+  Random random(seed);
+  std::string bytes(size, '\0');
+  for (std::size_t i = 0; i < size; i += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random.next();
+    bytes.replace(i, sizeof word, reinterpret_cast<const char*>(&word), std::min(sizeof word, size - i));
+  }
+  return bytes;
+}
+
+}  // namespace tusk::test

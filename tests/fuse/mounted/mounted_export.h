@@ -1,0 +1,119 @@
+// A directory that is exported and mounted within this process: real server, real FUSE, no network.
+//
+// Tests that need it derive from MountedTest, which skips where FUSE cannot be used and tears a stuck
+// mount down by aborting its connection.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "fsclient/filesystem.h"
+#include "fsclient/mount.h"
+#include "fsserver/file_service.h"
+#include "proto/base/random.h"
+#include "tests/support/loopback_caller.h"
+
+namespace tusk::test {
+
+// A new directory that is removed at the end.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct ExportSetup {
+  std::filesystem::path exported;  // empty: a temporary directory
+  bool read_only = false;
+  LoopbackOptions loopback;
+  std::optional<Duration> lifetime;  // of cached facts, instead of the server's
+  ByteCount cache_bytes = 64 * 1024 * 1024;
+  std::optional<client::IdentityMap::User> as_user;  // instead of identity=real
+};
+
+class MountedExport {
+ public:
+  explicit MountedExport(ExportSetup setup = {});
+  ~MountedExport();
+  MountedExport(const MountedExport&) = delete;
+  MountedExport& operator=(const MountedExport&) = delete;
+
+  // Where programs see the files, and where the server keeps them.
+  [[nodiscard]] const std::filesystem::path& path() const { return mountpoint_.path(); }
+  [[nodiscard]] const std::filesystem::path& exported() const { return exported_; }
+  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const { return path() / name; }
+
+  [[nodiscard]] LoopbackCaller& caller() { return *caller_; }
+  [[nodiscard]] client::Filesystem& filesystem() { return *filesystem_; }
+  [[nodiscard]] client::Mount& mount() { return *mount_; }
+  [[nodiscard]] server::FileService& server() { return *server_; }
+
+ private:
+  TempDir own_export_;
+  TempDir mountpoint_;
+  std::filesystem::path exported_;
+  std::unique_ptr<server::FileService> server_;
+  std::unique_ptr<LoopbackCaller> caller_;
+  std::unique_ptr<client::ThreadScheduler> scheduler_;
+  std::unique_ptr<client::Mount> mount_;
+  std::unique_ptr<client::Filesystem> filesystem_;
+};
+
+// Why FUSE cannot be used here; nullopt if it can.
+[[nodiscard]] std::optional<std::string> no_fuse();
+
+class MountedTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto reason = no_fuse()) GTEST_SKIP() << "skipped, because " << *reason;
+    mounted_.emplace(setup());
+  }
+  virtual ExportSetup setup() { return {}; }
+
+  // A path in the mount, and the same file on the server.
+  [[nodiscard]] std::string in_mount(std::string_view name) { return (*mounted_ / name).string(); }
+  [[nodiscard]] std::string on_server(std::string_view name) {
+    return (mounted_->exported() / name).string();
+  }
+
+  std::optional<MountedExport> mounted_;
+};
+
+// An open file; the test fails where it cannot be opened.
+class Fd {
+ public:
+  Fd(const std::string& path, int flags, mode_t mode = 0);
+  ~Fd();
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Of a child that must end within seconds (it is killed then): its exit code, or minus its signal.
+[[nodiscard]] int exit_code(pid_t child);
+
+// Becomes true within some seconds: for what happens on its own on other threads or with lifetimes.
+[[nodiscard]] bool eventually(const std::function<bool()>& condition);
+
+void write_file(const std::filesystem::path& file, std::string_view content);
+[[nodiscard]] std::string read_file(const std::filesystem::path& file);
+// `size` bytes that differ everywhere, the same for a seed.
+[[nodiscard]] std::string noise(std::size_t size, std::uint64_t seed = 1);
+
+}  // namespace tusk::test

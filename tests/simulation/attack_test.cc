@@ -1,0 +1,169 @@
+// An attacker on the path or beside it: what it sends is dropped, and what it changes counts as lost.
+#include "tests/simulation/secure_vocabulary.h"
+
+namespace tusk::simulation {
+namespace {
+
+constexpr ByteCount kSize = 4 * kMiB;
+
+TEST(Attack, ReplayedPacketsAreDropped) {
+  SecurePair pair(secure_wan());
+  const Recorder to_server(pair, Role::kServer);
+  const Recorder to_client(pair, Role::kClient);
+  ASSERT_TRUE(pair.connect(1s));
+  stream_both_ways(pair, kSize);
+  expect_well(pair, 10s);
+  const auto client = pair.client().connection().stats();
+  const auto server = pair.front().secure()->connection().stats();
+  // The same bytes from elsewhere, too: old packets must not move the client.
+  for (const Datagram& datagram : to_server.datagrams) {
+    pair.forge(Role::kServer, datagram);
+    pair.forge(Role::kServer, datagram, 99);
+  }
+  for (const Datagram& datagram : to_client.datagrams) pair.forge(Role::kClient, datagram);
+  pair.run_for(2s);
+  EXPECT_EQ(pair.client().connection().stats().packets_received, client.packets_received);
+  EXPECT_EQ(pair.front().secure()->connection().stats().packets_received, server.packets_received);
+  EXPECT_EQ(pair.front().client_address(), pair.client_address());
+  EXPECT_EQ(pair.front().counters().connections, 1u);
+  expect_transfer_works(pair);
+}
+
+TEST(Attack, ReplaysWhileTheTransferRunsChangeNothing) {
+  SecurePair pair(secure_wan());
+  const Recorder to_server(pair, Role::kServer);
+  const Recorder to_client(pair, Role::kClient);
+  ASSERT_TRUE(pair.connect(1s));
+  stream_both_ways(pair, kSize);
+  pair.every(1ms, [&] {
+    for (const Recorder* recorder : {&to_server, &to_client})
+      if (!recorder->datagrams.empty() && pair.elapsed() < 2s)
+        pair.forge(recorder == &to_server ? Role::kServer : Role::kClient,
+                   recorder->datagrams[pair.random().below(recorder->datagrams.size())]);
+  });
+  expect_well(pair, 10s);
+}
+
+TEST(Attack, ChangedPacketsAreDropped) {
+  SecureOptions options = secure_wan_with([](LinkParameters& link) { link.corrupt = 0.03; });
+  options.world.path.deliver_damaged = true;
+  SecurePair pair(options);
+  ASSERT_TRUE(pair.connect(10s));
+  stream_both_ways(pair, kSize);
+  expect_well(pair, 20s);
+  EXPECT_GT(pair.client().drops().unauthenticated, 10u);
+}
+
+TEST(Attack, EveryBitOfAPacketIsProtected) {
+  SecurePair pair(secure_wan());
+  ASSERT_TRUE(pair.connect(1s));
+  pair.run_for(500ms);
+  const Recorder to_server(pair, Role::kServer);
+  pair.fetch(100);
+  expect_well(pair, 2s);
+  const auto before = pair.front().secure()->connection().stats().packets_received;
+  ASSERT_FALSE(to_server.datagrams.empty());
+  const Datagram original = to_server.datagrams.front();
+  for (std::size_t bit = 0; bit < original.size() * 8; ++bit) {
+    Datagram changed = original;
+    changed[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    pair.forge(Role::kServer, changed, 99);
+  }
+  pair.run_for(1s);
+  EXPECT_EQ(pair.front().secure()->connection().stats().packets_received, before);
+  EXPECT_EQ(pair.front().client_address(), pair.client_address());
+  expect_transfer_works(pair);
+}
+
+// ------------------------------------------------ packets without keys
+
+Datagram forged(wire::LongType type, const wire::ConnectionIdBytes& to,
+                std::span<const std::byte> token = {}) {
+  wire::LongHeader header;
+  header.type = type;
+  header.to = to;
+  header.from = rpc::random_connection_id();
+  header.token = token;
+  return long_packet(header);
+}
+
+TEST(Attack, AForgedRetryByAStrangerIsDropped) {
+  SecurePair pair(secure_wan());
+  const Datagram token(40, std::byte{1});
+  pair.forge(Role::kClient, forged(wire::LongType::kRetry, rpc::random_connection_id(), token));
+  ASSERT_TRUE(pair.connect(200ms));
+  EXPECT_EQ(pair.client().drops().unexpected, 1u);
+}
+
+TEST(Attack, AForgedRetryByOneWhoSeesThePacketsCostsOneRoundTrip) {
+  SecurePair pair(secure_wan());
+  const Datagram token(40, std::byte{1});
+  pair.forge(Role::kClient, forged(wire::LongType::kRetry, pair.client().own_id(), token));
+  ASSERT_TRUE(pair.connect(1s));
+  EXPECT_LT(pair.elapsed(), 4 * 40ms);
+  expect_transfer_works(pair);
+}
+
+TEST(Attack, ARetryIsTooLateOnceTheServerWasHeard) {
+  SecurePair pair(secure_wan());
+  ASSERT_TRUE(pair.connect(1s));
+  const auto before = pair.client().drops().unexpected;
+  const Datagram token(40, std::byte{1});
+  pair.forge(Role::kClient, forged(wire::LongType::kRetry, pair.client().own_id(), token));
+  pair.forge(Role::kClient, forged(wire::LongType::kVersionNegotiation, pair.client().own_id()));
+  expect_transfer_works(pair);
+  EXPECT_EQ(pair.client().drops().unexpected, before + 2);
+}
+
+TEST(Attack, AForgedVersionNegotiationByAStrangerIsDropped) {
+  SecurePair pair(secure_wan());
+  pair.forge(Role::kClient, forged(wire::LongType::kVersionNegotiation, rpc::random_connection_id()));
+  EXPECT_TRUE(pair.connect(1s));
+}
+
+TEST(Attack, AForgedResetIsDropped) {
+  SecurePair pair(secure_wan());
+  ASSERT_TRUE(pair.connect(1s));
+  pair.run_for(500ms);
+  const Datagram guess(wire::kResetTokenSize, std::byte{7});
+  pair.forge(Role::kClient, forged(wire::LongType::kReset, pair.client().own_id(), guess));
+  pair.forge(Role::kClient, forged(wire::LongType::kReset, pair.client().own_id()));
+  expect_transfer_works(pair);
+}
+
+TEST(Attack, ATrueResetEndsTheConnectionAtOnce) {
+  SecurePair pair(secure_wan());
+  ASSERT_TRUE(pair.connect(1s));
+  pair.run_for(500ms);
+  pair.front().forget_connection();
+  // Large enough to be answered: a reset is smaller than what it answers.
+  pair.store(kKiB);
+  const Duration asked = pair.elapsed();
+  pair.run_until([&] { return pair.client().closed(); }, 10s);
+  EXPECT_EQ(first_closed(pair, Role::kClient), ErrorCode::kServerRestarted);
+  EXPECT_LT(pair.elapsed() - asked, 60ms);
+}
+
+TEST(Attack, ForgedHandshakePacketsDoNotEndAHandshake) {
+  // Anybody who saw the first packet can seal handshake packets: bad ones are dropped.
+  SecurePair pair(secure_wan());
+  auto seal = crypto::PacketProtector::for_handshake(pair.client().original_id().bytes, false);
+  std::uint32_t number = 1000;
+  pair.every(5ms, [&] {
+    if (pair.elapsed() > 1s) return;
+    wire::LongHeader header;
+    header.to = pair.client().own_id();
+    header.from = rpc::random_connection_id();
+    header.packet_number_low = ++number;
+    Datagram datagram = long_packet(header, 40 + wire::kTagSize);
+    const std::size_t size = datagram.size() - 40 - wire::kTagSize;
+    datagram[size] = std::byte{0x3f};  // no frame's type
+    seal.seal(number, std::span(datagram).first(size), std::span(datagram).subspan(size));
+    if (pair.established(Role::kClient)) pair.forge(Role::kClient, datagram);
+  });
+  ASSERT_TRUE(pair.connect(5s));
+  expect_transfer_works(pair);
+}
+
+}  // namespace
+}  // namespace tusk::simulation

@@ -1,0 +1,201 @@
+// tusk-sim: one simulated run, to look at.
+//
+//   tusk-sim SEED [--secure] [--verbose]          a random scenario; what a failing test names
+//   tusk-sim --rate 1gbit --rtt 100ms --loss 0.1% --size 1gib [--store] [--trace FILE]   one transfer
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <optional>
+
+#include "tests/support/sim_pair.h"
+#include "tests/support/sim_scenario.h"
+#include "tests/support/sim_secure_pair.h"
+#include "tests/system/wan/quantity.h"
+#include "tests/system/wan/settings.h"
+
+namespace tusk::support {
+namespace {
+
+struct Arguments {
+  std::optional<std::uint64_t> seed;
+  bool secure = false;
+  bool verbose = false;
+  // One transfer.
+  std::string rate = "1gbit";
+  std::string rtt = "100ms";
+  std::string loss = "0";
+  std::string queue = "100ms";
+  std::string size = "1gib";
+  std::string window;
+  std::string extra;
+  std::uint32_t mtu = 1500;
+  bool store = false;
+  std::string trace;
+  std::string every = "50ms";
+};
+
+// The value, or a sentence and the end.
+template <class T>
+T must(Result<T> result) {
+  if (result) return std::move(*result);
+  std::cerr << "tusk-sim: " << result.error().message() << "\n";
+  std::exit(2);
+}
+
+constexpr std::string_view kTraceHeader =
+    "time_s,done_bytes,rate_mbit,state,bandwidth_mbit,pacing_mbit,rtt_min_ms,rtt_ms,queueing_ms,real_queue_"
+    "ms,"
+    "in_flight,window,sent,lost,late,datagram\n";
+
+// Writes the sender's state as lines of CSV.
+class Trace {
+ public:
+  Trace(SimWorld& world, Role sender, std::ostream& out) : world_(world), sender_(sender), out_(out) {
+    out_ << kTraceHeader;
+  }
+
+  void line() {
+    const auto* connection = world_.connection(sender_);
+    if (!connection) return;
+    const auto s = connection->stats();
+    const ByteCount done = world_.traffic().bytes_done();
+    const double seconds = to_seconds(world_.now() - last_at_);
+    const double rate = seconds > 0 ? static_cast<double>(done - last_done_) * 8e-6 / seconds : 0;
+    const Duration real = world_.path().link(other(sender_)).backlog(world_.now());
+    last_at_ = world_.now();
+    last_done_ = done;
+    const auto ms = [](Duration duration) { return to_seconds(duration) * 1e3; };
+    out_ << to_seconds(world_.elapsed()) << ',' << done << ',' << rate << ',' << s.congestion_state << ','
+         << s.send_bandwidth * 8e-6 << ',' << s.pacing_rate * 8e-6 << ',' << ms(s.rtt_min) << ','
+         << ms(s.rtt_smoothed) << ',' << ms(s.queueing) << ',' << ms(real) << ',' << s.in_flight << ','
+         << s.window << ',' << s.packets_sent << ',' << s.packets_lost << ',' << s.packets_spurious << ','
+         << s.datagram_size << '\n';
+  }
+
+ private:
+  SimWorld& world_;
+  const Role sender_;
+  std::ostream& out_;
+  TimePoint last_at_{};
+  ByteCount last_done_ = 0;
+};
+
+int run_seed(const Arguments& arguments) {
+  const SimScenario scenario = random_scenario(*arguments.seed, arguments.secure);
+  std::cout << describe(scenario);
+  std::optional<Trace> trace;
+  SimObserver observer;
+  if (arguments.verbose) {
+    const Duration every = must(wan::parse_duration(arguments.every));
+    const Role sender = arguments.store ? Role::kClient : Role::kServer;
+    observer = [&trace, sender, every](SimWorld& world) {
+      trace.emplace(world, sender, std::cout);
+      world.every(every, [&trace] { trace->line(); });
+    };
+  }
+  const SimReport report = run_scenario(scenario, Sabotage::kNone, observer);
+  std::cout << describe(report);
+  if (report.complaints.empty()) return 0;
+  std::cout << "replay with: ./dev sim " << *arguments.seed << (arguments.secure ? " --secure" : "") << "\n";
+  return 1;
+}
+
+int run_transfer(const Arguments& arguments) {
+  const std::uint64_t rate = must(wan::parse_rate(arguments.rate));
+  const Duration rtt = must(wan::parse_duration(arguments.rtt));
+  const double loss = must(wan::parse_fraction(arguments.loss));
+  const ByteCount size = must(wan::parse_size(arguments.size));
+  SimOptions options =
+      symmetric_path(rate, rtt, loss, must(wan::parse_duration(arguments.queue)), arguments.seed.value_or(1));
+  options.handshake_rtt = rtt;
+  options.path.mtu = arguments.mtu;
+  options.path.deliver_damaged = arguments.secure;
+  if (!arguments.extra.empty()) {
+    const auto changed =
+        must(wan::with_changes({options.path.to_server, options.path.to_client}, arguments.extra));
+    options.path.to_server = changed.ab;
+    options.path.to_client = changed.ba;
+  }
+  std::unique_ptr<SimWorld> world;
+  if (arguments.secure) {
+    auto secure = std::make_unique<SecurePair>(SecureOptions{.world = options});
+    if (!secure->connect(60s)) {
+      std::cout << "no connection came about\n";
+      return 1;
+    }
+    world = std::move(secure);
+  } else {
+    world = std::make_unique<SimPair>(options);
+  }
+  const Role sender = arguments.store ? Role::kClient : Role::kServer;
+  std::ofstream file;
+  std::optional<Trace> trace;
+  if (!arguments.trace.empty()) {
+    if (arguments.trace != "-") {
+      file.open(arguments.trace);
+      if (!file) must<int>(fail(ErrorCode::kBadConfig, "cannot write " + arguments.trace));
+    }
+    trace.emplace(*world, sender, arguments.trace == "-" ? std::cout : file);
+    world->every(must(wan::parse_duration(arguments.every)), [&trace] { trace->line(); });
+  }
+  // Two bandwidth-delay products and a queue's worth, as a mount would keep asked for.
+  const auto usual =
+      static_cast<ByteCount>(3 * static_cast<double>(rate) / 8 * (to_seconds(rtt) + 0.05)) + (8 << 20);
+  const ByteCount window = arguments.window.empty() ? usual : must(wan::parse_size(arguments.window));
+  const Duration start = world->elapsed();
+  world->traffic().stream(size, window,
+                          arguments.store ? SimTraffic::Kind::kStore : SimTraffic::Kind::kFetch);
+  const bool done = world->run_until([&] { return world->traffic().bytes_done() >= size; }, start + 24h);
+  const double seconds = to_seconds(world->elapsed() - start);
+  const LinkStatistics& link = world->path().statistics(other(sender));
+  const auto stats = world->connection(sender)->stats();
+  const double payload =
+      static_cast<double>(arguments.mtu - 66) / arguments.mtu;  // IP, UDP, header, tag, frame
+  const double limit = static_cast<double>(rate) * (1 - loss) * payload;
+  const double achieved = static_cast<double>(world->traffic().bytes_done()) * 8 / seconds;
+  std::printf("%s in %.3f s: %.1f Mbit/s, %.1f %% of the limit %.1f\n", done ? "done" : "NOT DONE", seconds,
+              achieved / 1e6, 100 * achieved / limit, limit / 1e6);
+  std::printf(
+      "queue mean %.2f ms, most %.2f ms; %lu packets, %lu dropped by the queue, %lu lost on the way, %lu "
+      "taken for "
+      "lost, %lu of them only late\n",
+      to_seconds(link.queue_mean()) * 1e3, to_seconds(link.queue_max) * 1e3, stats.packets_sent,
+      link.drops[static_cast<std::size_t>(DropCause::kQueue)],
+      link.dropped() - link.drops[static_cast<std::size_t>(DropCause::kQueue)], stats.packets_lost,
+      stats.packets_spurious);
+  for (const std::string& complaint : world->traffic().complaints())
+    std::printf("WRONG: %s\n", complaint.c_str());
+  return done && world->traffic().complaints().empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tusk::support
+
+int main(int argc, char** argv) {
+  tusk::support::Arguments arguments;
+  CLI::App app("One simulated run of the transport in virtual time", "tusk-sim");
+  app.add_option("SEED", arguments.seed, "the random scenario to run, or a transfer's seed");
+  app.add_flag("--secure", arguments.secure, "with the handshake and keys");
+  app.add_flag("--verbose", arguments.verbose,
+               "print the sender's state as it goes: the server's, or with --store the client's");
+  auto* rate =
+      app.add_option("--rate", arguments.rate, "one transfer: bottleneck of both directions, as 1gbit");
+  auto* rtt = app.add_option("--rtt", arguments.rtt, "round trip, as 100ms");
+  auto* loss = app.add_option("--loss", arguments.loss, "in each direction, as 0.1%");
+  auto* size = app.add_option("--size", arguments.size, "bytes to transfer, as 1gib");
+  app.add_option("--queue", arguments.queue, "of the bottleneck, as 100ms");
+  app.add_option("--mtu", arguments.mtu, "bytes of an IP packet")->check(CLI::Range(1260, 65535));
+  app.add_option("--window", arguments.window, "bytes asked for at a time; by default enough for the path");
+  app.add_option("--set", arguments.extra, "more of the path, as jitter=2ms,ab-loss=1% (ab: to the server)");
+  app.add_flag("--store", arguments.store, "the client sends");
+  app.add_option("--trace", arguments.trace, "CSV of the sender's state over time; - is standard output");
+  app.add_option("--every", arguments.every, "interval of the trace's lines");
+  CLI11_PARSE(app, argc, argv);
+  const bool transfer = rate->count() + rtt->count() + loss->count() + size->count() > 0;
+  if (!transfer && !arguments.seed) {
+    std::cerr << "tusk-sim: a seed, or a transfer with --rate, --rtt, --loss, --size; see --help\n";
+    return 2;
+  }
+  return transfer ? tusk::support::run_transfer(arguments) : tusk::support::run_seed(arguments);
+}

@@ -1,0 +1,90 @@
+// A connection without a network: an rpc::Caller whose calls an rpc::Service in the same process answers.
+//
+// It can delay calls, let answers overtake each other, hold calls back and make them fail, so that what
+// the far side of a WAN does to a client can be tested with real threads and no packets.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "proto/base/random.h"
+#include "proto/base/time.h"
+#include "proto/rpc/caller.h"
+#include "proto/rpc/service.h"
+
+namespace tusk::test {
+
+struct LoopbackOptions {
+  Duration delay{};   // one way
+  Duration jitter{};  // added at random per direction: messages overtake each other
+  std::uint64_t seed = 1;
+  crypto::Fingerprint client_key;  // who we are to the service
+};
+
+class LoopbackCaller final : public rpc::Caller {
+ public:
+  // What becomes of a call on its way to the service: nullopt lets it pass.
+  using Fault = std::function<std::optional<Error>(const schema::Request&)>;
+
+  // `service` must outlive it.
+  LoopbackCaller(rpc::Service& service, LoopbackOptions options = {});
+  ~LoopbackCaller() override;
+  LoopbackCaller(const LoopbackCaller&) = delete;
+  LoopbackCaller& operator=(const LoopbackCaller&) = delete;
+
+  // Sends one call and waits for its answer; not from a completion.
+  [[nodiscard]] Result<rpc::CallReply> wait(rpc::CallRequest request);
+  [[nodiscard]] Result<schema::AttachReply> attach(schema::AttachRequest request);
+
+  rpc::CallId call(rpc::CallRequest request, rpc::Completion done) override;
+  void cancel(rpc::CallId id) override;
+
+  // From now on; thread-safe. Faults are asked on the network thread.
+  void inject(Fault fault);
+  // Calls stay where they are until go_on(): the server is out of reach.
+  void hold_back();
+  void go_on();
+  // Calls sent so far, of one kind of operation or of all.
+  [[nodiscard]] std::uint64_t calls(schema::Request::OperationCase kind) const;
+  [[nodiscard]] std::uint64_t calls() const;
+
+  // Ends calls in flight with kPeerClosed and joins the thread. Idempotent.
+  void close();
+
+ private:
+  struct Flight;
+  class Incoming;
+
+  void post(Duration delay, std::move_only_function<void()> task);
+  void run();
+  void deliver(const std::shared_ptr<Flight>& flight);
+  void finish(const std::shared_ptr<Flight>& flight, Result<rpc::CallReply> reply);
+  void answered(const std::shared_ptr<Flight>& flight, schema::Reply message, const SharedBytes& body);
+  [[nodiscard]] Duration travel_time();
+
+  rpc::Service& service_;
+  const LoopbackOptions options_;
+  const rpc::Peer peer_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Random random_;
+  std::multimap<TimePoint, std::move_only_function<void()>> tasks_;
+  std::map<std::uint64_t, std::shared_ptr<Flight>> flights_;
+  std::map<int, std::uint64_t> counts_;
+  std::uint64_t next_id_ = 1;
+  Fault fault_;
+  bool held_back_ = false;
+  std::vector<std::shared_ptr<Flight>> held_;
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tusk::test

@@ -1,0 +1,168 @@
+#include "tests/support/sim_server_front.h"
+
+#include <array>
+
+namespace tusk::support {
+namespace {
+
+std::array<std::byte, 8> address_bytes(SimAddress address) {
+  std::array<std::byte, 8> bytes;
+  ByteWriter(bytes).u64(address);
+  return bytes;
+}
+
+constexpr Duration kBlockedTick = 10ms;
+
+// The wall clock, as far as tokens know one: it began long ago.
+crypto::UnixSeconds wall_clock(TimePoint now) {
+  constexpr std::uint64_t kStart = 1'700'000'000;
+  return crypto::UnixSeconds(
+      kStart + static_cast<std::uint64_t>(
+                   std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count()));
+}
+
+}  // namespace
+
+SimServerFront::SimServerFront(const crypto::Identity& identity, transport::ConnectionConfig config,
+                               std::optional<crypto::KeyLimits> key_limits, Send send)
+    : identity_(identity),
+      config_(std::move(config)),
+      key_limits_(key_limits),
+      send_(std::move(send)),
+      tokens_(identity.derive_secret("tusk address token")),
+      reset_secret_(identity.derive_secret("tusk reset token")) {}
+
+void SimServerFront::handle_datagram(TimePoint now, SimAddress from, std::span<std::byte> datagram,
+                                     std::uint8_t ecn) {
+  const auto is_long = wire::is_long_packet(datagram);
+  if (!is_long) return void(++counters_.dropped);
+  wire::ConnectionIdBytes to;
+  if (*is_long) {
+    const auto parsed = wire::parse_long_header(datagram);
+    if (!parsed) return void(++counters_.dropped);
+    to = parsed->header.to;
+  } else {
+    const auto parsed = wire::parse_short_header(datagram);
+    if (!parsed) return void(++counters_.dropped);
+    to = parsed->header.to;
+  }
+  const bool young = secure_ && !secure_->established();
+  if (!secure_ || (to != secure_->own_id() && !(young && to == secure_->original_id())))
+    return handle_stranger(now, from, datagram, ecn);
+  const std::size_t size = datagram.size();
+  if (secure_->handle_datagram(now, datagram, ecn)) follow_address(now, from, size);
+}
+
+void SimServerFront::handle_stranger(TimePoint now, SimAddress from, std::span<std::byte> datagram,
+                                     std::uint8_t ecn) {
+  const auto long_packet = wire::parse_long_header(datagram);
+  if (!long_packet) return send_reset(from, wire::parse_short_header(datagram)->header.to, datagram.size());
+  if (long_packet->header.type != wire::LongType::kHandshake || datagram.size() < wire::kDatagramSizeMin)
+    return void(++counters_.dropped);
+  if (long_packet->header.version != wire::kVersion) {
+    wire::LongHeader answer;
+    answer.type = wire::LongType::kVersionNegotiation;
+    answer.to = long_packet->header.from;
+    answer.from = long_packet->header.to;
+    ++counters_.version_negotiations;
+    return send_long(from, answer);
+  }
+  greet(now, from, datagram, ecn, long_packet->header);
+}
+
+void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> datagram, std::uint8_t ecn,
+                           const wire::LongHeader& header) {
+  const auto address = address_bytes(from);
+  if (!crypto::token_kind(header.token) || !tokens_.check(header.token, address, wall_clock(now))) {
+    const auto token =
+        tokens_.mint(crypto::AddressTokenKind::kRetry, address, header.to.bytes, wall_clock(now));
+    wire::LongHeader retry;
+    retry.type = wire::LongType::kRetry;
+    retry.to = header.from;
+    retry.from = header.to;
+    retry.token = token;
+    ++counters_.retries;
+    return send_long(from, retry);
+  }
+  // One client at a time: a second one has to wait until the first is gone.
+  if (secure_ && !secure_->closed()) return void(++counters_.dropped);
+  auto secure = rpc::SecureConnection::server(
+      {identity_, header.to, header.from, rpc::random_connection_id(), config_, key_limits_}, now);
+  TUSK_CHECK(secure.has_value());
+  if (!(*secure)->handle_datagram(now, datagram, ecn)) return void(++counters_.dropped);
+  secure_ = std::move(*secure);
+  route_ = from;
+  proven_route_.reset();
+  ++counters_.connections;
+}
+
+void SimServerFront::follow_address(TimePoint now, SimAddress from, std::size_t size) {
+  if (from == route_) {
+    unproven_budget_ += kAmplificationMax * size;
+    return;
+  }
+  if (!secure_->established() || !secure_->last_was_newest()) return;
+  if (!proven_route_) proven_route_ = route_;
+  route_ = from;
+  unproven_budget_ = kAmplificationMax * size;
+  secure_->connection().challenge_path(now);
+}
+
+void SimServerFront::transmit(TimePoint now) {
+  if (!secure_) return;
+  std::array<std::byte, wire::kDatagramSizeMax> bytes;
+  for (;;) {
+    blocked_ = proven_route_ && unproven_budget_ < wire::kDatagramSizeMin;
+    if (blocked_ && unproven_budget_ < rpc::SecureConnection::kDatagramRoomMin) return;
+    const ByteCount room = proven_route_ ? std::min<ByteCount>(unproven_budget_, bytes.size()) : bytes.size();
+    const auto datagram = secure_->poll_datagram(now, std::span(bytes).first(room));
+    if (!datagram) return;
+    if (proven_route_) unproven_budget_ -= std::min<ByteCount>(unproven_budget_, datagram->size);
+    send_(route_, std::span(bytes).first(datagram->size));
+  }
+}
+
+TimePoint SimServerFront::next_timeout(TimePoint now) const {
+  if (!secure_) return kNever;
+  const TimePoint next = secure_->next_timeout();
+  // What may not go out now waits for the client's next packet; time alone brings nothing but timeouts.
+  return blocked_ ? std::max(next, now + kBlockedTick) : next;
+}
+
+void SimServerFront::welcome(TimePoint now) {
+  secure_->connection().send_address_token(
+      tokens_.mint(crypto::AddressTokenKind::kFuture, address_bytes(route_), {}, wall_clock(now)));
+  secure_->connection().send_reset_token(reset_token(secure_->own_id()));
+}
+
+void SimServerFront::handle_path_event(const transport::Event& event) {
+  if (std::holds_alternative<transport::PathValidated>(event)) {
+    proven_route_.reset();
+  } else if (std::holds_alternative<transport::PathFailed>(event) && proven_route_) {
+    route_ = *std::exchange(proven_route_, std::nullopt);
+  }
+}
+
+std::vector<std::byte> SimServerFront::reset_token(const wire::ConnectionIdBytes& id) const {
+  const auto digest = crypto::hmac_sha256(reset_secret_.bytes, id.bytes);
+  return {digest.begin(), digest.begin() + wire::kResetTokenSize};
+}
+
+void SimServerFront::send_reset(SimAddress to, const wire::ConnectionIdBytes& id, std::size_t cause_size) {
+  const auto token = reset_token(id);
+  if (cause_size <= wire::long_header_size(token.size())) return void(++counters_.dropped);
+  wire::LongHeader reset;
+  reset.type = wire::LongType::kReset;
+  reset.from = id;
+  reset.token = token;
+  ++counters_.resets;
+  send_long(to, reset);
+}
+
+void SimServerFront::send_long(SimAddress to, const wire::LongHeader& header) {
+  std::array<std::byte, 256> bytes;
+  const std::size_t size = wire::write_long_header(header, bytes);
+  send_(to, std::span(bytes).first(size));
+}
+
+}  // namespace tusk::support

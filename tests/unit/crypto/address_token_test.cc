@@ -1,0 +1,145 @@
+#include "proto/crypto/address_token.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/crypto/test_bytes.h"
+
+namespace tusk::crypto {
+namespace {
+
+constexpr UnixSeconds kNow{1'700'000'000};
+
+Secret secret_of(unsigned char fill) {
+  Secret secret;
+  secret.bytes.fill(static_cast<std::byte>(fill));
+  return secret;
+}
+
+class AddressToken : public testing::TestWithParam<AddressTokenKind> {
+ protected:
+  [[nodiscard]] Bytes mint() const { return tokens_.mint(GetParam(), address_, id_, kNow); }
+  [[nodiscard]] ErrorCode error_of(const Bytes& token, const Bytes& address, UnixSeconds now = kNow) const {
+    const auto checked = tokens_.check(token, address, now);
+    return checked ? ErrorCode::kOk : checked.error().code;
+  }
+  [[nodiscard]] static std::uint64_t lifetime() {
+    return GetParam() == AddressTokenKind::kRetry ? kRetryTokenLifetimeSeconds : kFutureTokenLifetimeSeconds;
+  }
+
+  AddressTokens tokens_{secret_of(1)};
+  const Bytes address_ = from_hex("20010db8000000000000000000000001115c");
+  const Bytes id_ = from_hex("8394c8f03e515708");
+};
+
+INSTANTIATE_TEST_SUITE_P(BothKinds, AddressToken,
+                         testing::Values(AddressTokenKind::kRetry, AddressTokenKind::kFuture),
+                         [](const auto& tested) {
+                           return tested.param == AddressTokenKind::kRetry ? "Retry" : "Future";
+                         });
+
+TEST_P(AddressToken, GivesBackWhatWasMinted) {
+  const Bytes token = mint();
+  EXPECT_EQ(token_kind(token), GetParam());
+  const auto checked = tokens_.check(token, address_, kNow);
+  ASSERT_TRUE(checked) << checked.error().message();
+  EXPECT_EQ(checked->kind, GetParam());
+  EXPECT_EQ(checked->original_connection_id, id_);
+}
+
+TEST_P(AddressToken, IsBoundedWithTheLongestInputs) {
+  const Bytes address(kTokenAddressBytesMax, std::byte{7});
+  const Bytes id(kTokenConnectionIdBytesMax, std::byte{8});
+  const Bytes token = tokens_.mint(GetParam(), address, id, kNow);
+  EXPECT_LE(token.size(), kAddressTokenBytesMax);
+  EXPECT_EQ(error_of(token, address), ErrorCode::kOk);
+  EXPECT_DEATH(static_cast<void>(tokens_.mint(GetParam(), Bytes(kTokenAddressBytesMax + 1), id, kNow)),
+               "invariant");
+  EXPECT_DEATH(
+      static_cast<void>(tokens_.mint(GetParam(), address, Bytes(kTokenConnectionIdBytesMax + 1), kNow)),
+      "invariant");
+}
+
+TEST_P(AddressToken, LivesExactlyItsLifetime) {
+  const Bytes token = mint();
+  EXPECT_EQ(error_of(token, address_, kNow + lifetime()), ErrorCode::kOk);
+  EXPECT_EQ(error_of(token, address_, kNow + lifetime() + 1), ErrorCode::kTimedOut);
+}
+
+TEST_P(AddressToken, ToleratesAClockSetBackALittle) {
+  const Bytes token = mint();
+  EXPECT_EQ(error_of(token, address_, kNow - kTokenClockSlackSeconds), ErrorCode::kOk);
+  EXPECT_EQ(error_of(token, address_, kNow - kTokenClockSlackSeconds - 1), ErrorCode::kTimedOut);
+  EXPECT_EQ(error_of(token, address_, UnixSeconds{0}), ErrorCode::kTimedOut);
+}
+
+TEST_P(AddressToken, IsForItsAddressOnly) {
+  const Bytes token = mint();
+  for (std::size_t i = 0; i < address_.size(); ++i)
+    EXPECT_EQ(error_of(token, flip_bit(address_, i)), ErrorCode::kAuthenticationFailed);
+  EXPECT_EQ(error_of(token, Bytes(address_.begin(), address_.end() - 1)), ErrorCode::kAuthenticationFailed);
+  EXPECT_EQ(error_of(token, {}), ErrorCode::kAuthenticationFailed);
+  EXPECT_EQ(error_of(token, Bytes(kTokenAddressBytesMax + 1)), ErrorCode::kMalformed);
+}
+
+TEST_P(AddressToken, RefusesEveryFlippedBit) {
+  const Bytes token = mint();
+  for (std::size_t i = 0; i < token.size(); ++i)
+    for (unsigned bit = 0; bit < 8; ++bit)
+      EXPECT_NE(error_of(flip_bit(token, i, bit), address_), ErrorCode::kOk) << i << "." << bit;
+}
+
+TEST_P(AddressToken, RefusesEveryTruncationAndAnExtension) {
+  Bytes token = mint();
+  for (std::size_t length = 0; length < token.size(); ++length) {
+    const Bytes shortened(token.begin(), token.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_EQ(error_of(shortened, address_), ErrorCode::kMalformed) << length;
+    EXPECT_EQ(token_kind(shortened), std::nullopt);
+  }
+  token.push_back(std::byte{0});
+  EXPECT_EQ(error_of(token, address_), ErrorCode::kMalformed);
+}
+
+TEST_P(AddressToken, DoesNotMoveBytesBetweenConnectionIdAndAddress) {
+  const Bytes token = tokens_.mint(GetParam(), from_text("ab"), from_text("cd"), kNow);
+  EXPECT_EQ(error_of(token, from_text("b")), ErrorCode::kAuthenticationFailed);
+}
+
+TEST_P(AddressToken, OutlivesOneRotationButNotTwo) {
+  const Bytes token = mint();
+  tokens_.rotate(secret_of(2));
+  EXPECT_EQ(error_of(token, address_), ErrorCode::kOk);
+  EXPECT_EQ(error_of(mint(), address_), ErrorCode::kOk);
+  tokens_.rotate(secret_of(3));
+  EXPECT_EQ(error_of(token, address_), ErrorCode::kAuthenticationFailed);
+  EXPECT_EQ(error_of(mint(), address_), ErrorCode::kOk);
+}
+
+TEST_P(AddressToken, OfAnotherServerIsRefused) {
+  const AddressTokens other(secret_of(9));
+  EXPECT_EQ(error_of(other.mint(GetParam(), address_, id_, kNow), address_),
+            ErrorCode::kAuthenticationFailed);
+  AddressTokens rotated(secret_of(1));
+  rotated.rotate(secret_of(2));
+  EXPECT_EQ(error_of(rotated.mint(GetParam(), address_, id_, kNow), address_),
+            ErrorCode::kAuthenticationFailed);
+}
+
+TEST_P(AddressToken, CannotChangeItsKind) {
+  Bytes token = mint();
+  token[0] ^= std::byte{1};
+  EXPECT_EQ(error_of(token, address_), ErrorCode::kAuthenticationFailed);
+}
+
+// Golden bytes: the layout in the header, computed by hand but for the MAC.
+TEST(AddressTokenFormat, IsAsDocumented) {
+  const AddressTokens tokens(secret_of(1));
+  const Bytes address = from_hex("c0000201");
+  const Bytes body = from_hex("01000000006553f10002abcd");
+  Bytes authenticated = body;
+  for (const std::byte byte : from_hex("04c0000201")) authenticated.push_back(byte);
+  EXPECT_EQ(to_hex(tokens.mint(AddressTokenKind::kFuture, address, from_hex("abcd"), kNow)),
+            to_hex(body) + to_hex(hmac_sha256(secret_of(1).bytes, authenticated)));
+}
+
+}  // namespace
+}  // namespace tusk::crypto

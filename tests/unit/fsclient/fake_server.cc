@@ -1,0 +1,261 @@
+#include "fake_server.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tusk::client {
+namespace {
+
+constexpr const char* kRoot = "root";
+
+}  // namespace
+
+FakeServer::FakeServer() = default;
+
+schema::Attr FakeServer::attr(const File& file) const {
+  schema::Attr attr;
+  attr.set_ino(handle_of_.contains(&file) ? std::hash<std::string>()(handle_of_.at(&file)) : 1);
+  attr.set_mode(file.mode);
+  attr.set_nlink(file.links);
+  attr.set_size(file.content.size());
+  attr.set_blocks((file.content.size() + 511) / 512);
+  attr.set_mtime_s(file.mtime_s);
+  attr.set_ctime_s(static_cast<std::int64_t>(file.change));
+  attr.set_change(file.change);
+  return attr;
+}
+
+schema::Node FakeServer::node(const std::shared_ptr<File>& file) {
+  auto& handle = handle_of_[file.get()];
+  if (handle.empty()) {
+    handle = "handle" + std::to_string(handle_of_.size());
+    handles_[handle] = file;
+  }
+  schema::Node node;
+  node.set_handle(handle);
+  *node.mutable_attr() = attr(*file);
+  return node;
+}
+
+schema::AttachReply FakeServer::attached() const {
+  schema::AttachReply reply;
+  reply.mutable_root()->set_handle(kRoot);
+  reply.mutable_root()->mutable_attr()->set_mode(S_IFDIR | 0755);
+  reply.mutable_root()->mutable_attr()->set_ino(1);
+  reply.mutable_root()->mutable_attr()->set_nlink(2);
+  reply.set_boot_id(boot_id_);
+  reply.set_attr_lifetime_ms(1000);
+  reply.set_identity_real(true);
+  return reply;
+}
+
+void FakeServer::touch(File& file) {
+  file.change = next_change_++;
+  ++file.mtime_s;
+}
+
+void FakeServer::put(const std::string& name, std::string content) {
+  auto& file = names_[name];
+  if (!file) file = std::make_shared<File>();
+  file->content = std::move(content);
+  touch(*file);
+}
+
+std::vector<schema::Request::OperationCase> FakeServer::waiting_kinds() const {
+  std::vector<schema::Request::OperationCase> kinds;
+  for (const Pending& pending : waiting_) kinds.push_back(pending.request.message.operation_case());
+  return kinds;
+}
+
+std::uint64_t FakeServer::seen(schema::Request::OperationCase kind) const {
+  const auto found = seen_.find(kind);
+  return found == seen_.end() ? 0 : found->second;
+}
+
+rpc::CallId FakeServer::call(rpc::CallRequest request, rpc::Completion done) {
+  ++seen_[request.message.operation_case()];
+  const rpc::CallId id(next_call_++);
+  waiting_.push_back({id, std::move(request), std::move(done)});
+  return id;
+}
+
+void FakeServer::cancel(rpc::CallId id) {
+  const auto found = std::ranges::find(waiting_, id, &Pending::id);
+  if (found == waiting_.end()) return;
+  rpc::Completion done = std::move(found->done);
+  waiting_.erase(found);
+  done(fail(ErrorCode::kCancelled, "cancelled"));
+}
+
+void FakeServer::execute(std::size_t which) {
+  Pending pending = std::move(waiting_.at(which));
+  waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(which));
+  std::optional<Error> error;
+  if (fault) error = fault(pending.request.message);
+  Result<rpc::CallReply> reply =
+      error ? Result<rpc::CallReply>(std::unexpected(*error)) : run(pending.request);
+  executed_.push_back({std::move(pending.done), std::move(reply)});
+}
+
+void FakeServer::deliver(std::size_t which) {
+  Executed executed = std::move(executed_.at(which));
+  executed_.erase(executed_.begin() + static_cast<std::ptrdiff_t>(which));
+  executed.done(std::move(executed.reply));
+}
+
+void FakeServer::answer(std::size_t which) {
+  execute(which);
+  deliver(executed_.size() - 1);
+}
+
+bool FakeServer::answer_all() {
+  const bool any = !waiting_.empty();
+  while (!waiting_.empty()) answer();
+  return any;
+}
+
+Result<std::shared_ptr<FakeServer::File>> FakeServer::by_handle(const std::string& handle) {
+  const auto found = handles_.find(handle);
+  if (found == handles_.end()) return fail(from_errno(ESTALE));
+  return found->second;
+}
+
+Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  switch (message.operation_case()) {
+    case schema::Request::kLookup: {
+      const auto found = names_.find(message.lookup().name());
+      if (found == names_.end()) return fail(from_errno(ENOENT));
+      *out.mutable_node()->mutable_node() = node(found->second);
+      return reply;
+    }
+    case schema::Request::kGetattr: {
+      if (message.getattr().handle() == kRoot) {
+        *out.mutable_attr()->mutable_attr() = attached().root().attr();
+        return reply;
+      }
+      TUSK_ASSIGN(const auto file, by_handle(message.getattr().handle()));
+      *out.mutable_attr()->mutable_attr() = attr(*file);
+      return reply;
+    }
+    case schema::Request::kSetattr: {
+      TUSK_ASSIGN(const auto file, by_handle(message.setattr().handle()));
+      if (message.setattr().has_size()) file->content.resize(message.setattr().size());
+      if (message.setattr().has_mode()) file->mode = S_IFREG | message.setattr().mode();
+      const auto mtime = file->mtime_s;
+      touch(*file);
+      if (!message.setattr().has_size()) file->mtime_s = mtime;
+      if (message.setattr().has_mtime_s()) file->mtime_s = message.setattr().mtime_s();
+      *out.mutable_attr()->mutable_attr() = attr(*file);
+      return reply;
+    }
+    case schema::Request::kOpen: {
+      TUSK_ASSIGN(const auto file, by_handle(message.open().handle()));
+      if ((message.open().flags() & O_TRUNC) != 0) {
+        file->content.clear();
+        touch(*file);
+      }
+      open_[next_open_] = file;
+      schema::OpenReply& open = *out.mutable_open();
+      open.set_open_id(next_open_++);
+      *open.mutable_node() = node(file);
+      if (message.open().read_ahead() != 0 && message.open().known_change() != file->change) {
+        const std::size_t size = std::min<std::size_t>(
+            {message.open().read_ahead(), file->content.size(), request.reply_body.size()});
+        std::memcpy(request.reply_body.bytes.data(), file->content.data(), size);
+        open.set_body_bytes(static_cast<std::uint32_t>(size));
+        reply.body_size = size;
+      }
+      return reply;
+    }
+    case schema::Request::kCreate: {
+      auto& file = names_[message.create().name()];
+      const bool created = !file;
+      if (created) file = std::make_shared<File>();
+      if (created) touch(*file);
+      open_[next_open_] = file;
+      schema::OpenReply& open = *out.mutable_open();
+      open.set_open_id(next_open_++);
+      *open.mutable_node() = node(file);
+      open.set_created(created);
+      return reply;
+    }
+    case schema::Request::kClose:
+      open_.erase(message.close().open_id());
+      break;
+    case schema::Request::kRead: {
+      TUSK_ASSIGN(const auto file, by_handle(message.read().handle()));
+      const auto offset = std::min<std::size_t>(message.read().offset(), file->content.size());
+      const auto size = std::min<std::size_t>(message.read().length(), file->content.size() - offset);
+      std::memcpy(request.reply_body.bytes.data(), file->content.data() + offset, size);
+      out.mutable_read()->set_length(static_cast<std::uint32_t>(size));
+      out.mutable_read()->set_change(file->change);
+      out.mutable_read()->set_end_of_file(offset + size == file->content.size());
+      reply.body_size = size;
+      return reply;
+    }
+    case schema::Request::kWrite: {
+      TUSK_ASSIGN(const auto file, by_handle(message.write().handle()));
+      const std::string_view bytes = as_text(request.body.bytes);
+      const std::size_t offset = message.write().append() ? file->content.size() : message.write().offset();
+      if (file->content.size() < offset + bytes.size()) file->content.resize(offset + bytes.size());
+      file->content.replace(offset, bytes.size(), bytes);
+      touch(*file);
+      out.mutable_write()->set_offset(offset);
+      *out.mutable_write()->mutable_attr() = attr(*file);
+      return reply;
+    }
+    case schema::Request::kCommit:
+      out.mutable_commit()->set_boot_id(boot_id_);
+      return reply;
+    case schema::Request::kReaddir: {
+      schema::ReadDirReply& page = *out.mutable_readdir();
+      std::uint64_t cookie = 0;
+      for (const auto& [name, file] : names_) {
+        if (++cookie <= message.readdir().cookie()) continue;
+        schema::DirEntry& entry = *page.add_entries();
+        entry.set_name(name);
+        entry.set_type(DT_REG);
+        entry.set_cookie(cookie);
+        *entry.mutable_node() = node(file);
+      }
+      page.set_end(true);
+      return reply;
+    }
+    case schema::Request::kRemove: {
+      const auto found = names_.find(message.remove().name());
+      if (found == names_.end()) return fail(from_errno(ENOENT));
+      const auto file = found->second;
+      names_.erase(found);
+      --file->links;
+      file->change = next_change_++;
+      *out.mutable_remove()->mutable_attr() = attr(*file);
+      return reply;
+    }
+    case schema::Request::kRename: {
+      const auto found = names_.find(message.rename().old_name());
+      if (found == names_.end()) return fail(from_errno(ENOENT));
+      const auto file = found->second;
+      names_.erase(found);
+      names_[message.rename().new_name()] = file;
+      file->change = next_change_++;
+      break;
+    }
+    case schema::Request::kLock:
+      out.mutable_lock()->set_type(F_UNLCK);
+      return reply;
+    case schema::Request::kGetxattr:
+      return fail(from_errno(ENODATA));
+    default:
+      return fail(ErrorCode::kUnsupported);
+  }
+  out.mutable_empty();
+  return reply;
+}
+
+}  // namespace tusk::client

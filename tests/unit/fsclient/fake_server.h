@@ -1,0 +1,90 @@
+// A server in a few lines: one directory of files in memory. It answers a call when the test says so, in
+// the order the test says, or with the error the test says.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/rpc/caller.h"
+
+namespace tusk::client {
+
+class FakeServer final : public rpc::Caller {
+ public:
+  struct File {
+    std::string content;
+    std::uint64_t change = 1;
+    std::uint32_t mode = S_IFREG | 0644;
+    std::uint32_t links = 1;
+    std::int64_t mtime_s = 1000;
+  };
+
+  struct Pending {
+    rpc::CallId id;
+    rpc::CallRequest request;
+    rpc::Completion done;
+  };
+
+  FakeServer();
+
+  [[nodiscard]] schema::AttachReply attached() const;
+
+  // As somebody on the server would: every change moves the change counter.
+  void put(const std::string& name, std::string content);
+  void erase(const std::string& name) { names_.erase(name); }
+  [[nodiscard]] const std::string& content(const std::string& name) const { return names_.at(name)->content; }
+  [[nodiscard]] bool has(const std::string& name) const { return names_.contains(name); }
+  [[nodiscard]] std::size_t open_files() const { return open_.size(); }
+  void restart_machine() { boot_id_ += "'"; }
+
+  // What becomes of a call instead of an answer.
+  std::function<std::optional<Error>(const schema::Request&)> fault;
+
+  // Calls that have not been answered, oldest first.
+  [[nodiscard]] const std::deque<Pending>& waiting() const { return waiting_; }
+  [[nodiscard]] std::vector<schema::Request::OperationCase> waiting_kinds() const;
+  // Carries out and answers one of them.
+  void answer(std::size_t which = 0);
+  bool answer_all();
+  // Carries out a call now but keeps its answer until deliver().
+  void execute(std::size_t which);
+  void deliver(std::size_t which = 0);
+  [[nodiscard]] std::uint64_t seen(schema::Request::OperationCase kind) const;
+
+  rpc::CallId call(rpc::CallRequest request, rpc::Completion done) override;
+  void cancel(rpc::CallId id) override;
+
+ private:
+  struct Executed {
+    rpc::Completion done;
+    Result<rpc::CallReply> reply;
+  };
+
+  [[nodiscard]] Result<rpc::CallReply> run(rpc::CallRequest& request);
+  [[nodiscard]] Result<std::shared_ptr<File>> by_handle(const std::string& handle);
+  [[nodiscard]] schema::Node node(const std::shared_ptr<File>& file);
+  [[nodiscard]] schema::Attr attr(const File& file) const;
+  void touch(File& file);
+
+  std::map<std::string, std::shared_ptr<File>> names_;
+  std::map<std::string, std::shared_ptr<File>> handles_;
+  std::map<const File*, std::string> handle_of_;
+  std::map<std::uint64_t, std::shared_ptr<File>> open_;
+  std::deque<Pending> waiting_;
+  std::deque<Executed> executed_;
+  std::map<int, std::uint64_t> seen_;
+  std::uint64_t next_call_ = 1;
+  std::uint64_t next_open_ = 1;
+  std::uint64_t next_change_ = 10;
+  std::string boot_id_ = "boot";
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,198 @@
+// Names and attributes: what is remembered, for how long, and what makes it forgotten.
+#include "client.h"
+
+namespace tusk::client {
+namespace {
+
+class Knowing : public Client {
+ protected:
+  std::vector<std::string> list(Handle directory) {
+    std::vector<std::string> names;
+    // A reply may bring less than there is; the end is a reply that brings nothing.
+    std::uint64_t next = 0;
+    for (bool more = true; more;) {
+      more = false;
+      auto answer = new_answer<void>();
+      filesystem->read_directory(
+          {}, directory, next, false,
+          [&](const DirectoryEntryOut& out) {
+            names.emplace_back(out.name);
+            next = out.next;
+            return more = true;
+          },
+          into(answer));
+      EXPECT_TRUE(finished(answer));
+    }
+    return names;
+  }
+};
+
+TEST_F(Knowing, ALookupIsRememberedForItsLifetime) {
+  server.put("a", "x");
+  const EntryReply first = lookup("a");
+  EXPECT_NE(first.node, NodeId());
+  EXPECT_EQ(first.entry_lifetime, std::chrono::seconds(1));
+  EXPECT_EQ(lookup("a").node, first.node);
+  EXPECT_EQ(server.seen(schema::Request::kLookup), 1u);
+  scheduler.advance(std::chrono::milliseconds(600));
+  EXPECT_EQ(lookup("a").entry_lifetime, std::chrono::milliseconds(400));  // not a new second for the kernel
+  scheduler.advance(std::chrono::milliseconds(400));
+  EXPECT_EQ(lookup("a").node, first.node);
+  EXPECT_EQ(server.seen(schema::Request::kLookup), 2u);
+}
+
+TEST_F(Knowing, AnAbsenceIsRememberedMoreBriefly) {
+  EXPECT_EQ(lookup("a").node, NodeId());
+  EXPECT_EQ(lookup("a").node, NodeId());
+  EXPECT_EQ(server.seen(schema::Request::kLookup), 1u);
+  server.put("a", "x");
+  scheduler.advance(LifetimeTrust::kAbsenceMax);
+  EXPECT_NE(lookup("a").node, NodeId());
+}
+
+TEST_F(Knowing, WhatWeMakeOurselvesIsKnownAtOnce) {
+  EXPECT_EQ(lookup("a").node, NodeId());
+  filesystem->release(create("a"), std::nullopt);
+  EXPECT_EQ(lookup("a").node, last_node);
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "a", false, into(removed));
+  EXPECT_TRUE(finished(removed));
+  EXPECT_EQ(lookup("a").node, NodeId());
+}
+
+TEST_F(Knowing, AListingAnswersForAllNames) {
+  for (const char* name : {"a", "b", "c"}) server.put(name, "x");
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  EXPECT_EQ(list(directory), (std::vector<std::string>{".", "..", "a", "b", "c"}));
+  EXPECT_NE(lookup("b").node, NodeId());
+  EXPECT_EQ(lookup("d").node, NodeId());
+  EXPECT_EQ(server.seen(schema::Request::kLookup), 0u);
+  filesystem->close_directory(directory);
+}
+
+TEST_F(Knowing, AListingIsSharedWhileItIsFresh) {
+  server.put("a", "x");
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  (void)list(directory);
+  (void)list(directory);
+  EXPECT_EQ(server.seen(schema::Request::kReaddir), 1u);
+  scheduler.advance(std::chrono::seconds(1));
+  server.put("b", "x");
+  EXPECT_EQ(list(directory), (std::vector<std::string>{".", "..", "a", "b"}));
+  filesystem->close_directory(directory);
+}
+
+TEST_F(Knowing, OurOwnChangeMakesAListingOld) {
+  server.put("a", "x");
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  (void)list(directory);
+  filesystem->release(create("b"), std::nullopt);
+  EXPECT_EQ(list(directory), (std::vector<std::string>{".", "..", "a", "b"}));
+  filesystem->close_directory(directory);
+}
+
+TEST_F(Knowing, AListingThatCrossesARemovalDoesNotBringTheNameBack) {
+  server.put("a", "x");
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  auto listed = new_answer<void>();
+  filesystem->read_directory(
+      {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));
+  server.execute(0);  // the server still sees it
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "a", false, into(removed));
+  server.answer();
+  server.deliver();
+  EXPECT_TRUE(finished(listed));
+  EXPECT_TRUE(finished(removed));
+  EXPECT_EQ(lookup("a").node, NodeId());
+  filesystem->close_directory(directory);
+}
+
+TEST_F(Knowing, SeveralLookupsInADirectoryBringAllOfIt) {
+  for (char c = 'a'; c <= 'z'; ++c) server.put(std::string(1, c), "x");
+  for (char c = 'a'; c <= 'z'; ++c) EXPECT_NE(lookup(std::string(1, c)).node, NodeId());
+  EXPECT_EQ(server.seen(schema::Request::kReaddir), 1u);
+  EXPECT_LE(server.seen(schema::Request::kLookup), DirectoryCache::kMissesToList);
+}
+
+TEST_F(Knowing, AChangeByOthersIsToldToTheKernel) {
+  server.put("a", "one");
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 10), "one");
+  server.put("a", "three");
+  scheduler.advance(std::chrono::seconds(2));
+  EXPECT_EQ(attributes(lookup("a").node)->attr.size, 5u);
+  EXPECT_FALSE(kernel.inodes.empty());
+  EXPECT_EQ(read(file, 0, 10), "three");
+}
+
+TEST_F(Knowing, AnAnswerThatIsOlderThanWhatWeKnowIsIgnored) {
+  server.put("a", "1");
+  const NodeId node = lookup("a").node;
+  scheduler.advance(std::chrono::seconds(2));
+  auto slow = new_answer<AttributesReply>();
+  filesystem->attributes({}, node, into(slow));
+  server.execute(0);
+  server.put("a", "12345");
+  scheduler.advance(std::chrono::milliseconds(1));
+  auto quick = new_answer<AttributesReply>();
+  filesystem->attributes({}, node, into(quick));
+  server.answer();
+  scheduler.run();
+  ASSERT_TRUE(quick->has_value());
+  server.deliver();
+  EXPECT_EQ(finished(slow)->attr.size, 5u);
+}
+
+TEST_F(Knowing, APushMakesForgotten) {
+  server.put("a", "x");
+  const EntryReply entry = lookup("a");
+  schema::Request push;
+  push.mutable_invalidate()->add_items()->set_handle("handle1");
+  filesystem->handle_pushed(push);
+  server.put("a", "longer");
+  EXPECT_EQ(attributes(entry.node)->attr.size, 6u);
+}
+
+TEST_F(Knowing, APushOfAnEntryReachesTheKernel) {
+  server.put("a", "x");
+  (void)lookup("a");
+  schema::Request push;
+  auto& item = *push.mutable_invalidate()->add_items();
+  item.set_handle("root");
+  item.set_name("a");
+  filesystem->handle_pushed(push);
+  settle();
+  EXPECT_EQ(kernel.entries, std::vector<std::string>{"a"});
+  server.erase("a");
+  EXPECT_EQ(lookup("a").node, NodeId());
+}
+
+TEST_F(Knowing, ForgottenInodesAreStale) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  filesystem->forget(node, 1);
+  EXPECT_EQ(attributes(node).error().code, from_errno(ESTALE));
+}
+
+TEST_F(Knowing, AMalformedAnswerIsAnErrorNotACrash) {
+  server.put("a", "x");
+  server.fault = [](const schema::Request&) { return std::optional<Error>({ErrorCode::kMalformed, ""}); };
+  auto answer = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "a", into(answer));
+  EXPECT_EQ(finished(answer).error().code, ErrorCode::kMalformed);
+}
+
+TEST_F(Knowing, TheKernelsQuestionBeforeEveryWriteIsAskedOnce) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  for (int i = 0; i < 3; ++i) {
+    auto answer = new_answer<std::string>();
+    filesystem->xattr({}, node, "security.capability", into(answer));
+    EXPECT_EQ(finished(answer).error().code, from_errno(ENODATA));
+  }
+  EXPECT_EQ(server.seen(schema::Request::kGetxattr), 1u);
+}
+
+}  // namespace
+}  // namespace tusk::client

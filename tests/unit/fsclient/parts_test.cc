@@ -1,0 +1,354 @@
+// The small parts: inode table, identities, read-ahead patterns, options, tables, sockets.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <future>
+
+#include "client.h"
+#include "fsclient/inode_table.h"
+#include "fsclient/known_servers.h"
+#include "fsclient/mount_settings.h"
+#include "fsclient/mount_table.h"
+#include "fsclient/status.h"
+
+namespace tusk::client {
+namespace {
+
+// ---------------------------------------------------------------- inode table
+
+TEST(InodeTable, OneInodeForOneHandle) {
+  InodeTable table("root");
+  EXPECT_EQ(table.root()->id, kRootNode);
+  const auto a = table.intern("a");
+  EXPECT_EQ(table.intern("a"), a);
+  EXPECT_NE(table.intern("b")->id, a->id);
+}
+
+TEST(InodeTable, NodeIdsAreNotUsedAgain) {
+  InodeTable table("root");
+  const NodeId first = table.intern("a")->id;  // gone at once
+  EXPECT_EQ(table.find("a"), nullptr);
+  EXPECT_GT(table.intern("a")->id, first);
+}
+
+TEST(InodeTable, LivesUntilTheKernelHasForgottenAllOfIt) {
+  InodeTable table("root");
+  NodeId id;
+  {
+    const auto inode = table.intern("a");
+    id = inode->id;
+    table.remember(inode);
+    table.remember(inode);
+  }
+  table.forget(id, 1);
+  EXPECT_NE(table.find(id), nullptr);
+  table.forget(id, 1);
+  EXPECT_EQ(table.find(id), nullptr);
+  EXPECT_EQ(table.find("a"), nullptr);
+}
+
+TEST(InodeTable, AnOpenFileOutlivesTheKernelsReferences) {
+  InodeTable table("root");
+  const auto inode = table.intern("a");
+  table.remember(inode);
+  table.forget(inode->id, 1);
+  EXPECT_EQ(table.find(inode->id), nullptr);
+  EXPECT_EQ(table.intern("a"), inode);  // the same file, so the same data
+}
+
+TEST(InodeTable, TheRootStays) {
+  InodeTable table("root");
+  table.forget(kRootNode, 100);
+  EXPECT_NE(table.find(kRootNode), nullptr);
+}
+
+// ---------------------------------------------------------------- identities
+
+Attributes owned_by(std::uint32_t uid, std::uint32_t gid) {
+  Attributes attr;
+  attr.uid = uid;
+  attr.gid = gid;
+  attr.mode = S_IFREG | 0666;
+  return attr;
+}
+
+TEST(IdentityMap, RealNumbersPass) {
+  const IdentityMap map = IdentityMap::real();
+  EXPECT_EQ(map.to_local(owned_by(7, 8)).uid, 7u);
+  EXPECT_EQ(**map.uid_to_server(7), 7u);
+}
+
+TEST(IdentityMap, TheServersUserIsTheMountingUser) {
+  const IdentityMap map =
+      IdentityMap::as_user({.server_uid = 1000, .server_gid = 1000, .uid = 500, .gid = 600});
+  EXPECT_EQ(map.to_local(owned_by(1000, 1000)).uid, 500u);
+  EXPECT_EQ(map.to_local(owned_by(1000, 1000)).gid, 600u);
+  EXPECT_EQ(map.to_local(owned_by(500, 600)).uid, IdentityMap::kNobody);  // another person's number
+  EXPECT_EQ(map.to_local(owned_by(0, 0)).uid, 0u);
+  EXPECT_EQ(*map.uid_to_server(500), std::nullopt);
+  EXPECT_EQ(map.uid_to_server(501).error().code, from_errno(EPERM));
+  EXPECT_EQ(map.gid_to_server(1).error().code, from_errno(EPERM));
+}
+
+TEST(IdentityMap, AServerActingAsRootGivesUsEverything) {
+  const IdentityMap map = IdentityMap::as_user({.server_uid = 0, .server_gid = 0, .uid = 500, .gid = 600});
+  EXPECT_EQ(map.to_local(owned_by(1234, 99)).uid, 500u);
+}
+
+TEST(IdentityMap, UmaskHidesBits) {
+  EXPECT_EQ(IdentityMap::real(027).to_local(owned_by(0, 0)).mode & 07777, 0640u);
+}
+
+// ---------------------------------------------------------------- read-ahead
+
+constexpr ByteCount kMiB = 1024 * 1024;
+constexpr ReadAheadLimits kPlenty{.window_max = 64 * kMiB};
+
+TEST(ReadAhead, TheStartOfAFileIsBelievedAtOnce) {
+  ReadAhead ahead;
+  EXPECT_EQ(ahead.observe(0, 4096, 100 * kMiB, kPlenty), (Interval{4096, 4096 + ReadAhead::kWindowFirst}));
+}
+
+TEST(ReadAhead, TheWindowGrowsToItsLimitAndNoFurther) {
+  ReadAhead ahead;
+  ByteCount reached = 0;
+  for (ByteCount offset = 0; offset < 50 * kMiB; offset += kMiB) {
+    const Interval next = ahead.observe(offset, kMiB, 1000 * kMiB, {.window_max = 16 * kMiB});
+    if (!next.empty()) {
+      EXPECT_GE(next.begin, reached);  // nothing twice
+      reached = next.end;
+    }
+    EXPECT_LE(reached, offset + kMiB + 16 * kMiB);
+  }
+  EXPECT_EQ(ahead.window(), 16 * kMiB);
+  EXPECT_GE(reached, 50 * kMiB + 8 * kMiB);
+}
+
+TEST(ReadAhead, StopsAtTheEndOfTheFile) {
+  ReadAhead ahead;
+  EXPECT_EQ(ahead.observe(0, 4096, 10'000, kPlenty), (Interval{4096, 10'000}));
+  EXPECT_TRUE(ahead.observe(4096, 4096, 10'000, kPlenty).empty());
+}
+
+TEST(ReadAhead, RandomReadsBringNothing) {
+  ReadAhead ahead;
+  Random random(3);
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_TRUE(ahead.observe(kMiB + random.below(100'000 * kMiB), 4096, 200'000 * kMiB, kPlenty).empty());
+  EXPECT_FALSE(ahead.sequential());
+}
+
+TEST(ReadAhead, InTheMiddleItTakesSomeProof) {
+  ReadAhead ahead;
+  const ByteCount start = 500 * kMiB;
+  EXPECT_TRUE(ahead.observe(start, 64 * 1024, 1000 * kMiB, kPlenty).empty());
+  Interval next;
+  for (ByteCount read = 64 * 1024; next.empty() && read < kMiB; read += 64 * 1024)
+    next = ahead.observe(start + read, 64 * 1024, 1000 * kMiB, kPlenty);
+  EXPECT_FALSE(next.empty());
+  EXPECT_LE(next.begin, start + ReadAhead::kProof + 64 * 1024);
+}
+
+TEST(ReadAhead, NeighboursInAnyOrderAreSequential) {
+  ReadAhead ahead;
+  for (const ByteCount at : {1, 0, 3, 2, 5, 4, 7, 6})
+    (void)ahead.observe(at * kMiB, kMiB, 1000 * kMiB, kPlenty);
+  EXPECT_TRUE(ahead.sequential());
+}
+
+TEST(ReadAhead, TwoReadersOfOneFileBothRunAhead) {
+  ReadAhead ahead;
+  for (ByteCount i = 0; i < 20; ++i) {
+    (void)ahead.observe(i * 128 * 1024, 128 * 1024, 1000 * kMiB, kPlenty);
+    EXPECT_TRUE(ahead.sequential());
+    (void)ahead.observe(500 * kMiB + i * 128 * 1024, 128 * 1024, 1000 * kMiB, kPlenty);
+    EXPECT_TRUE(i < 4 || ahead.sequential());
+  }
+}
+
+TEST(ReadAhead, NoRoomNoWindow) {
+  ReadAhead ahead;
+  EXPECT_TRUE(ahead.observe(0, 4096, 100 * kMiB, {.window_max = 0}).empty());
+}
+
+// ---------------------------------------------------------------- options
+
+TEST(MountSettings, Options) {
+  MountSettings settings;
+  ASSERT_TRUE(
+      apply_options("ro,allow_other,identity=user,uid=12,umask=022,cache-mem=64M,attr_timeout=2.5,"
+                    "outage=fail:30,nosuid,_netdev,x-systemd.automount,,nofail",
+                    settings));
+  EXPECT_TRUE(settings.read_only);
+  EXPECT_TRUE(settings.allow_other);
+  EXPECT_EQ(settings.identity, IdentityWish::kUser);
+  EXPECT_EQ(settings.uid, 12u);
+  EXPECT_EQ(settings.umask, 022u);
+  EXPECT_EQ(settings.cache_bytes, 64 * kMiB);
+  EXPECT_EQ(settings.attr_timeout, std::chrono::milliseconds(2500));
+  EXPECT_EQ(settings.outage.fail_after, std::chrono::seconds(30));
+  EXPECT_EQ(settings.kernel_options, std::vector<std::string>{"nosuid"});
+}
+
+TEST(MountSettings, MistakesAreNamed) {
+  for (const auto& [list, hint] : std::vector<std::pair<std::string, std::string>>{
+           {"cache_men=1G", "cache_mem"},
+           {"quux", "--help"},
+           {"ro=1", "no value"},
+           {"umask", "OCTAL"},
+           {"umask=9", "umask"},
+           {"cache_mem=lots", "size"},
+           {"cache_mem=1M", "at least"},
+           {"identity=root", "auto, real or user"},
+           {"outage=perhaps", "wait or fail"},
+           {"attr_timeout=-1", "seconds"},
+           {"uid=nobody-called-this", "number"},
+       }) {
+    MountSettings settings;
+    const Result<void> applied = apply_options(list, settings);
+    ASSERT_FALSE(applied) << list;
+    EXPECT_EQ(applied.error().code, ErrorCode::kBadConfig);
+    EXPECT_THAT(applied.error().context, testing::HasSubstr(hint)) << list;
+  }
+}
+
+TEST(MountSettings, Sizes) {
+  EXPECT_EQ(*parse_size("300000"), 300'000u);
+  EXPECT_EQ(*parse_size("64M"), 64 * kMiB);
+  EXPECT_EQ(*parse_size("1GiB"), 1024 * kMiB);
+  EXPECT_EQ(*parse_size("2gb"), 2048 * kMiB);
+  for (const char* bad : {"", "M", "12X", "1MM", "-1", "99999999999999T", "1.5G"})
+    EXPECT_FALSE(parse_size(bad)) << bad;
+}
+
+// ---------------------------------------------------------------- the mount table
+
+TEST(MountTable, IsParsed) {
+  const auto table = parse_mount_table(
+      "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+      "52 22 0:41 / /mnt/a\\040b rw,nosuid - fuse.tusk tusk://h:1/x rw,user_id=0\n"
+      "nonsense\n"
+      "53 22 0:42 / /short - fuse\n");
+  ASSERT_EQ(table.size(), 2u);
+  EXPECT_EQ(table[1].mountpoint, "/mnt/a b");
+  EXPECT_EQ(table[1].device, "0:41");
+  EXPECT_EQ(table[1].type, kFilesystemType);
+  EXPECT_EQ(table[1].source, "tusk://h:1/x");
+}
+
+TEST(MountTable, KnowsWhatIsMountedHere) {
+  EXPECT_TRUE(mounted_at("/proc"));
+  EXPECT_FALSE(mounted_at("/proc/self"));
+}
+
+TEST(MountTable, TheLastComponentIsNotTouched) {
+  EXPECT_EQ(resolve_mountpoint("/proc/../proc/nothing/"), "/proc/nothing");
+  EXPECT_EQ(resolve_mountpoint("/"), "/");
+}
+
+// ---------------------------------------------------------------- known servers
+
+class Directory {
+ public:
+  Directory() {
+    std::string name = "/tmp/tusk-unit-XXXXXX";
+    path = ::mkdtemp(name.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
+};
+
+TEST(KnownServers, RemembersAndReplaces) {
+  const Directory directory;
+  const KnownServers known(directory.path / "known_servers");
+  EXPECT_EQ(*known.find("a:1"), std::nullopt);
+  crypto::Fingerprint one, two;
+  one.bytes.fill(std::byte{1});
+  two.bytes.fill(std::byte{2});
+  ASSERT_TRUE(known.remember("a:1", one));
+  ASSERT_TRUE(known.remember("b:1", two));
+  ASSERT_TRUE(known.remember("a:1", two));
+  EXPECT_EQ(*known.find("a:1"), two);
+  EXPECT_EQ(*known.find("b:1"), two);
+  struct stat st {};
+  ASSERT_EQ(::stat(known.file().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+}
+
+TEST(KnownServers, ADamagedLineIsNamed) {
+  const Directory directory;
+  std::ofstream(directory.path / "k") << "# comment\na:1 rubbish\n";
+  const auto found = KnownServers(directory.path / "k").find("a:1");
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error().context, testing::HasSubstr("line 2"));
+}
+
+// ---------------------------------------------------------------- status
+
+class Status : public Client {};
+
+TEST_F(Status, HasItsKeys) {
+  const Handle file = create("a");
+  write(file, 0, "12345");
+  const MountFacts facts{.version = "1", .mountpoint = "/mnt/x", .server = "tusk://h/x"};
+  const std::string json = status_json(facts, {}, *filesystem, scheduler.now());
+  for (const char* key : {"\"version\"", "\"mountpoint\"", "\"server\"", "\"connected\"", "\"path\"",
+                          "\"rtt_s\"", "\"read_bytes\"", "\"written_bytes\"", "\"pending_bytes\":5",
+                          "\"last_error\"", "\"cache_used_bytes\""})
+    EXPECT_THAT(json, testing::HasSubstr(key));
+  const auto text = status_text(json);
+  ASSERT_TRUE(text);
+  EXPECT_THAT(*text, testing::HasSubstr("/mnt/x"));
+  EXPECT_FALSE(status_text("{}"));
+  settle();
+}
+
+TEST(Control, AnswersOnItsSocket) {
+  const Directory directory;
+  ASSERT_EQ(::chmod(directory.path.c_str(), 0700), 0);
+  const auto socket = directory.path / "m.sock";
+  std::promise<Done<void>> flush_asked;
+  auto server = ControlServer::start(
+      socket, {.status = [] { return std::string("{}"); },
+               .pending = [] { return ByteCount{7}; },
+               .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); }});
+  ASSERT_TRUE(server);
+  std::vector<std::string> lines;
+  const auto gather = [&](std::string_view line) { lines.emplace_back(line); };
+  ASSERT_TRUE(control(socket, "status", gather));
+  EXPECT_EQ(lines, std::vector<std::string>{"{}"});
+  lines.clear();
+  auto flushing =
+      std::async(std::launch::async, [&] { return control(socket, "flush", gather).has_value(); });
+  flush_asked.get_future().get()({});
+  EXPECT_TRUE(flushing.get());
+  EXPECT_EQ(lines.back(), "{\"pending_bytes\": 0, \"flushed\": true}");
+  ASSERT_TRUE(control(socket, "nonsense", gather));
+  server->reset();
+  EXPECT_FALSE(std::filesystem::exists(socket));
+  EXPECT_EQ(control(socket, "status", gather).error().code, ErrorCode::kUnreachable);
+}
+
+TEST(Control, ADirectoryOthersCanReadIsRefused) {
+  const Directory directory;
+  ASSERT_EQ(::chmod(directory.path.c_str(), 0755), 0);
+  EXPECT_FALSE(ControlServer::start(directory.path / "m.sock", {}));
+}
+
+TEST(ThreadScheduler, RunsTasksTimersAndNotifications) {
+  ThreadScheduler scheduler;
+  std::promise<void> task, timer, notification;
+  const TimePoint begun = scheduler.now();
+  scheduler.post_after(std::chrono::milliseconds(5), [&] { timer.set_value(); });
+  scheduler.post([&] { task.set_value(); });
+  scheduler.post_notification([&] { notification.set_value(); });
+  task.get_future().get();
+  notification.get_future().get();
+  timer.get_future().get();
+  EXPECT_GE(scheduler.now() - begun, std::chrono::milliseconds(5));
+}
+
+}  // namespace
+}  // namespace tusk::client

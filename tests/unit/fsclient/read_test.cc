@@ -1,0 +1,194 @@
+// Reading: what is asked of the server, what is not, and that the bytes are right.
+#include "client.h"
+
+namespace tusk::client {
+namespace {
+
+class Reading : public Client {};
+
+TEST_F(Reading, ASmallFileComesWithItsOpen) {
+  server.put("a", "hello");
+  const Handle file = open("a");
+  EXPECT_EQ(read(file, 0, 100), "hello");
+  EXPECT_EQ(read(file, 2, 2), "ll");
+  EXPECT_EQ(read(file, 5, 100), "");
+  EXPECT_EQ(server.seen(schema::Request::kRead), 0u);
+  close(file);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(Reading, EveryByteIsFetchedOnce) {
+  const std::string content = pattern(3'000'000);
+  server.put("a", content);
+  const Handle file = open("a");
+  std::string got;
+  for (ByteCount offset = 0; offset < content.size(); offset += 128 * kKiB)
+    got += read(file, offset, 128 * kKiB);
+  EXPECT_EQ(got, content);
+  EXPECT_EQ(filesystem->counters().fetched.load(), content.size());
+}
+
+TEST_F(Reading, TwoReadersOfTheSameBytesShareOneFetch) {
+  server.put("a", pattern(2'000'000));
+  const Handle file = open("a");
+  const auto one = begin_read(file, 1'000'000, 1000);
+  const auto two = begin_read(file, 1'000'100, 500);
+  EXPECT_EQ(server.waiting().size(), 1u);
+  EXPECT_EQ(text_of(finished(one)), pattern(2'000'000).substr(1'000'000, 1000));
+  EXPECT_EQ(text_of(finished(two)), pattern(2'000'000).substr(1'000'100, 500));
+}
+
+TEST_F(Reading, ARandomReadBringsLittleMore) {
+  server.put("a", pattern(20'000'000));
+  const Handle file = open("a");
+  const auto before = filesystem->counters().fetched.load();
+  (void)read(file, 10'000'000, 4096);
+  EXPECT_LE(filesystem->counters().fetched.load() - before, 2 * Reader::kRandomGrain);
+}
+
+TEST_F(Reading, AnswersInAnyOrder) {
+  const std::string content = pattern(2'000'000);
+  server.put("a", content);
+  const Handle file = open("a");
+  const auto answer = begin_read(file, 500'000, 1'000'000);
+  while (!server.waiting().empty()) server.answer(server.waiting().size() - 1);
+  EXPECT_EQ(text_of(finished(answer)), content.substr(500'000, 1'000'000));
+}
+
+TEST_F(Reading, AFailureIsAnErrorAndTheNextReadTriesAgain) {
+  server.put("a", pattern(1'000'000));
+  const Handle file = open("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_read() ? std::optional<Error>({from_errno(EIO), "disk"}) : std::nullopt;
+  };
+  EXPECT_THAT(read(file, 700'000, 10), testing::HasSubstr("disk"));
+  server.fault = nullptr;
+  EXPECT_EQ(read(file, 700'000, 10), pattern(1'000'000).substr(700'000, 10));
+}
+
+TEST_F(Reading, AnUnchangedFileIsNotFetchedAgainAfterReopening) {
+  server.put("a", pattern(1'000'000));
+  const Handle first = open("a");
+  EXPECT_FALSE(last_open.keep_cache);
+  (void)read(first, 0, 1'000'000);
+  close(first);
+  const auto fetched = filesystem->counters().fetched.load();
+  scheduler.advance(std::chrono::hours(1));
+  const Handle again = open("a");
+  EXPECT_TRUE(last_open.keep_cache);
+  EXPECT_EQ(read(again, 0, 1'000'000), pattern(1'000'000));
+  EXPECT_EQ(filesystem->counters().fetched.load(), fetched);
+}
+
+TEST_F(Reading, AChangedFileIsFetchedAgainAfterReopening) {
+  server.put("a", pattern(1'000'000, 1));
+  const Handle first = open("a");
+  (void)read(first, 0, 1'000'000);
+  close(first);
+  server.put("a", pattern(1'000'000, 2));
+  const Handle again = open("a");
+  EXPECT_FALSE(last_open.keep_cache);
+  EXPECT_EQ(read(again, 0, 1'000'000), pattern(1'000'000, 2));
+}
+
+TEST_F(Reading, AReplyThatCrossesOurWriteDoesNotUndoIt) {
+  server.put("a", std::string(1'000'000, 'o'));
+  const Handle file = open("a");
+  const auto answer = begin_read(file, 600'000, 100);
+  server.execute(0);  // the server has read the old bytes
+  write(file, 600'010, "new");
+  server.deliver();
+  std::string expected(100, 'o');
+  expected.replace(10, 3, "new");
+  EXPECT_EQ(text_of(finished(answer)), expected);
+  EXPECT_EQ(read(file, 600'000, 100), expected);
+  close(file);
+  EXPECT_EQ(server.content("a").substr(600'000, 100), expected);
+}
+
+TEST_F(Reading, AReplyThatCrossesATruncationIsNotUsed) {
+  server.put("a", std::string(1'000'000, 'o'));
+  const Handle file = open("a");
+  const auto answer = begin_read(file, 600'000, 100);
+  server.execute(0);
+  auto truncated = new_answer<AttributesReply>();
+  filesystem->set_attributes({}, lookup("a").node, file, {.size = 10}, into(truncated));
+  server.execute(0);
+  server.deliver(1);  // the truncation's answer first
+  auto grown = new_answer<AttributesReply>();
+  filesystem->set_attributes({}, lookup("a").node, file, {.size = 1'000'000}, into(grown));
+  settle();
+  server.deliver(0);
+  EXPECT_EQ(text_of(finished(answer)), std::string(100, '\0'));
+}
+
+TEST_F(Reading, AFileThatShrankEndsEarlier) {
+  server.put("a", pattern(1'000'000));
+  const Handle file = open("a");
+  server.put("a", pattern(600'000));
+  EXPECT_EQ(read(file, 599'000, 10'000), pattern(600'000).substr(599'000));
+  EXPECT_EQ(read(file, 700'000, 10), "");
+}
+
+TEST_F(Reading, ADirectReadSeesTheServersNewEnd) {
+  server.put("a", "12345");
+  const Handle file = open("a", O_RDONLY | O_DIRECT);
+  EXPECT_EQ(read(file, 0, 100), "12345");
+  server.put("a", "1234567890");
+  scheduler.advance(std::chrono::seconds(2));
+  EXPECT_EQ(read(file, 5, 100), "67890");
+}
+
+TEST_F(Reading, AnInterruptedReadEndsAndTheFetchGoesOn) {
+  server.put("a", pattern(1'000'000));
+  const Handle file = open("a");
+  const auto interrupt = std::make_shared<Interrupt>();
+  auto answer = new_answer<ReadPieces>();
+  filesystem->read({.interrupt = interrupt}, file, 500'000, 10, into(answer));
+  interrupt->fire();
+  EXPECT_FALSE(answer->has_value());  // within the grace period
+  scheduler.advance(kInterruptGrace);
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ((*answer)->error().code, ErrorCode::kCancelled);
+  settle();
+  EXPECT_EQ(read(file, 500'000, 10), pattern(1'000'000).substr(500'000, 10));
+}
+
+TEST_F(Reading, FetchesNobodyWaitsForAreGivenUpWithTheLastClose) {
+  server.put("a", pattern(20'000'000));
+  const Handle file = open("a");
+  const auto answer = begin_read(file, 0, 128 * kKiB);
+  EXPECT_GT(server.waiting().size(), 4u);  // read ahead
+  filesystem->release(file, std::nullopt);
+  EXPECT_TRUE(server.waiting().empty() || answer->has_value());
+  settle();
+}
+
+class SmallMemory : public Client {
+ protected:
+  SmallMemory() : Client({.cache_bytes = 4 * kBlockSize}) {}
+};
+
+TEST_F(SmallMemory, OldBlocksMakeRoom) {
+  const std::string content = pattern(10'000'000);
+  server.put("a", content);
+  const Handle file = open("a");
+  std::string got;
+  for (ByteCount offset = 0; offset < content.size(); offset += 100 * kKiB)
+    got += read(file, offset, 100 * kKiB);
+  EXPECT_EQ(got, content);
+  EXPECT_LE(filesystem->cache_used(), 8 * kBlockSize);
+}
+
+TEST_F(SmallMemory, DirtyBlocksAreNotEvicted) {
+  const Handle file = create("a");
+  const std::string content = pattern(12 * kBlockSize);
+  for (ByteCount offset = 0; offset < content.size(); offset += kBlockSize)
+    write(file, offset, content.substr(offset, kBlockSize));
+  EXPECT_GE(filesystem->cache_used(), 12 * kBlockSize);
+  close(file);
+  EXPECT_EQ(server.content("a"), content);
+}
+
+}  // namespace
+}  // namespace tusk::client

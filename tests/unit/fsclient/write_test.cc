@@ -1,0 +1,350 @@
+// Writing: answered at once, sent soon, in an order that cannot go wrong, with errors that reach somebody.
+#include "client.h"
+
+namespace tusk::client {
+namespace {
+
+class Writing : public Client {};
+
+TEST_F(Writing, IsAnsweredAtOnceAndSentAfterAMoment) {
+  const Handle file = create("a");
+  const auto answer = write(file, 0, "hello");
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ(**answer, 5u);
+  EXPECT_TRUE(server.waiting().empty());
+  EXPECT_EQ(filesystem->pending_bytes(), 5u);
+  scheduler.advance(WriteBehind::kDirtyAge - std::chrono::milliseconds(1));
+  EXPECT_TRUE(server.waiting().empty());
+  scheduler.advance(std::chrono::milliseconds(1));
+  EXPECT_EQ(server.waiting().size(), 1u);
+  settle();
+  EXPECT_EQ(server.content("a"), "hello");
+  EXPECT_EQ(filesystem->pending_bytes(), 0u);
+}
+
+TEST_F(Writing, AFullBlockIsSentAtOnce) {
+  const Handle file = create("a");
+  write(file, 0, pattern(kBlockSize));
+  EXPECT_EQ(server.waiting().size(), 1u);
+  EXPECT_EQ(server.waiting().front().request.body.size(), kBlockSize);
+}
+
+TEST_F(Writing, SmallWritesBecomeOneCall) {
+  const Handle file = create("a");
+  for (ByteCount i = 0; i < 100; ++i) write(file, i * 10, pattern(10, i));
+  EXPECT_TRUE(flush(file));
+  EXPECT_EQ(server.seen(schema::Request::kWrite), 1u);
+}
+
+TEST_F(Writing, FlushWaitsForTheServer) {
+  const Handle file = create("a");
+  write(file, 0, "hello");
+  const auto flushed = begin_flush(file);
+  EXPECT_FALSE(flushed->has_value());
+  EXPECT_EQ(server.waiting().size(), 1u);
+  server.answer();
+  ASSERT_TRUE(flushed->has_value());
+  EXPECT_TRUE(**flushed);
+}
+
+TEST_F(Writing, FlushOfACleanFileAsksNobody) {
+  server.put("a", "x");
+  const Handle file = open("a", O_RDONLY);
+  const auto flushed = begin_flush(file);
+  EXPECT_TRUE(flushed->has_value());
+}
+
+TEST_F(Writing, FlushDoesNotWaitForLaterWrites) {
+  const Handle file = create("a");
+  write(file, 0, "first");
+  const auto flushed = begin_flush(file);
+  write(file, 10 * kBlockSize, "second");
+  server.answer();
+  EXPECT_TRUE(flushed->has_value());
+  EXPECT_GT(filesystem->pending_bytes(), 0u);
+}
+
+TEST_F(Writing, OneBlockHasOneCallOnItsWay) {
+  const Handle file = create("a");
+  write(file, 0, "AAAA");
+  (void)begin_flush(file);
+  write(file, 2, "BBBB");
+  const auto flushed = begin_flush(file);
+  ASSERT_EQ(server.waiting().size(), 1u);                                   // the second waits for the first
+  EXPECT_EQ(as_text(server.waiting().front().request.body.bytes), "AAAA");  // untouched by the second write
+  server.answer();
+  ASSERT_EQ(server.waiting().size(), 1u);
+  EXPECT_EQ(as_text(server.waiting().front().request.body.bytes), "BBBB");
+  server.answer();
+  EXPECT_TRUE(flushed->has_value());
+  EXPECT_EQ(server.content("a"), "AABBBB");
+}
+
+TEST_F(Writing, BlocksMayArriveInAnyOrder) {
+  const Handle file = create("a");
+  const std::string content = pattern(5 * kBlockSize + 1000);
+  write(file, 0, content);
+  const auto flushed = begin_flush(file);
+  while (!server.waiting().empty()) server.answer(server.waiting().size() - 1);
+  EXPECT_TRUE(flushed->has_value());
+  EXPECT_EQ(server.content("a"), content);
+  EXPECT_EQ(attributes(last_node)->attr.size, content.size());
+}
+
+TEST_F(Writing, TheSizeIsOursWhileTheServerKnowsLess) {
+  const Handle file = create("a");
+  write(file, 0, "12345");
+  EXPECT_EQ(attributes(last_node)->attr.size, 5u);
+  scheduler.advance(std::chrono::seconds(5));
+  write(file, 5, "67890");
+  auto answer = new_answer<AttributesReply>();
+  filesystem->attributes({}, last_node, into(answer));
+  EXPECT_EQ(finished(answer)->attr.size, 10u);
+}
+
+TEST_F(Writing, AnOldSizeFromTheServerDoesNotShrinkTheFile) {
+  const Handle file = create("a");
+  scheduler.advance(std::chrono::seconds(5));
+  auto attr = new_answer<AttributesReply>();
+  filesystem->attributes({}, last_node, into(attr));
+  server.execute(0);  // the server says: empty
+  write(file, 0, "hello");
+  const auto flushed = begin_flush(file);
+  server.answer(0);
+  ASSERT_TRUE(flushed->has_value());
+  server.deliver();
+  EXPECT_EQ(finished(attr)->attr.size, 5u);
+  EXPECT_EQ(read(file, 0, 100), "hello");
+}
+
+TEST_F(Writing, AnErrorIsToldOnceToEachOpenFile) {
+  const Handle one = create("a");
+  const Handle two = open("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+  };
+  write(one, 0, "lost");
+  EXPECT_EQ(flush(one).error().code, from_errno(ENOSPC));
+  EXPECT_TRUE(flush(one));
+  EXPECT_EQ(flush(two).error().code, from_errno(ENOSPC));
+  EXPECT_TRUE(flush(two));
+  EXPECT_TRUE(flush(open("a")));  // opened later: not its error
+  EXPECT_EQ(filesystem->last_error().value().second, 1u);
+}
+
+TEST_F(Writing, AnErrorEndsALongWrite) {
+  const Handle file = create("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+  };
+  write(file, 0, pattern(kBlockSize));
+  settle();
+  const auto next = write(file, kBlockSize, "more");
+  ASSERT_TRUE(next->has_value());
+  EXPECT_EQ((*next)->error().code, from_errno(ENOSPC));
+}
+
+TEST_F(Writing, LostBytesAreNotReadBack) {
+  server.put("a", "before");
+  const Handle file = open("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(EIO), ""}) : std::nullopt;
+  };
+  write(file, 0, "AFTER!");
+  EXPECT_FALSE(flush(file));
+  EXPECT_EQ(read(file, 0, 100), "before");
+  EXPECT_FALSE(kernel.inodes.empty());  // the kernel forgets them too
+}
+
+TEST_F(Writing, FsyncCommits) {
+  const Handle file = create("a");
+  write(file, 0, "safe");
+  EXPECT_TRUE(sync(file));
+  EXPECT_EQ(server.seen(schema::Request::kCommit), 1u);
+}
+
+TEST_F(Writing, FsyncAfterTheServerMachineRestartedIsAnError) {
+  const Handle file = create("a");
+  write(file, 0, "maybe lost");
+  EXPECT_TRUE(flush(file));
+  server.restart_machine();
+  filesystem->handle_attached(server.attached());
+  EXPECT_EQ(sync(file).error().code, from_errno(EIO));
+  EXPECT_TRUE(sync(file));  // told once
+  write(file, 0, "again");
+  EXPECT_TRUE(sync(file));
+}
+
+TEST_F(Writing, ChmodComesAfterTheWritesBefore) {
+  const Handle file = create("a");
+  write(file, 0, "hello");
+  auto answer = new_answer<AttributesReply>();
+  filesystem->set_attributes({}, last_node, file, {.mode = 0600}, into(answer));
+  EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  server.answer();
+  EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kSetattr}));
+  EXPECT_TRUE(finished(answer));
+}
+
+TEST_F(Writing, OurOwnChangesDoNotCostTheCache) {
+  const Handle file = create("a");
+  write(file, 0, pattern(1'000'000));
+  close(file);
+  auto changed = new_answer<AttributesReply>();
+  filesystem->set_attributes({}, last_node, std::nullopt, {.mode = 0600}, into(changed));
+  EXPECT_TRUE(finished(changed));
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
+  EXPECT_TRUE(finished(renamed));
+  const Handle again = open("b");
+  EXPECT_TRUE(last_open.keep_cache);
+  EXPECT_EQ(read(again, 0, 1'000'000), pattern(1'000'000));
+  EXPECT_EQ(server.seen(schema::Request::kRead), 0u);
+}
+
+TEST_F(Writing, AppendGoesWhereTheServersEndIs) {
+  server.put("log", "one\n");
+  const Handle file = open("log", O_WRONLY | O_APPEND);
+  server.put("log", "one\ntwo\n");
+  const auto answer = write(file, 4, "three\n");
+  EXPECT_EQ(*finished(answer), 6u);
+  EXPECT_EQ(server.content("log"), "one\ntwo\nthree\n");
+  EXPECT_FALSE(kernel.inodes.empty());  // it had put the bytes elsewhere
+}
+
+TEST_F(Writing, ASynchronousWriteWaits) {
+  const Handle file = create("a", O_WRONLY | O_SYNC);
+  const auto answer = write(file, 0, "now");
+  EXPECT_FALSE(answer->has_value());
+  ASSERT_EQ(server.waiting().size(), 1u);
+  EXPECT_TRUE(server.waiting().front().request.message.write().sync());
+  EXPECT_TRUE(finished(answer));
+}
+
+TEST_F(Writing, TheCloseIsSentAfterTheLastWrite) {
+  const Handle file = create("a");
+  write(file, 0, "hello");
+  filesystem->release(file, std::nullopt);  // a close that was interrupted
+  scheduler.run();
+  EXPECT_EQ(server.open_files(), 1u);
+  scheduler.advance(WriteBehind::kDirtyAge);
+  settle();
+  EXPECT_EQ(server.content("a"), "hello");
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(Writing, FlushAllBringsEverythingToTheServer) {
+  const Handle one = create("a");
+  const Handle two = create("b");
+  write(one, 0, "1");
+  write(two, 0, "2");
+  auto answer = new_answer<void>();
+  filesystem->flush_all(into(answer));
+  EXPECT_FALSE(answer->has_value());
+  EXPECT_TRUE(finished(answer));
+  EXPECT_EQ(filesystem->pending_bytes(), 0u);
+}
+
+TEST_F(Writing, SequenceNumbersGrowAndTheOldestUnansweredIsTold) {
+  auto one = new_answer<void>();
+  filesystem->remove({}, kRootNode, "x", false, into(one));
+  auto two = new_answer<void>();
+  filesystem->remove({}, kRootNode, "y", false, into(two));
+  ASSERT_EQ(server.waiting().size(), 2u);
+  EXPECT_LT(server.waiting()[0].request.message.sequence(), server.waiting()[1].request.message.sequence());
+  EXPECT_EQ(server.waiting()[1].request.message.sequence_done(),
+            server.waiting()[0].request.message.sequence());
+  settle();
+  auto three = new_answer<void>();
+  filesystem->remove({}, kRootNode, "z", false, into(three));
+  EXPECT_EQ(server.waiting()[0].request.message.sequence_done(),
+            server.waiting()[0].request.message.sequence());
+  settle();
+}
+
+class LittleMemory : public Client {
+ protected:
+  LittleMemory() : Client({.cache_bytes = 8 * kBlockSize}) {}
+};
+
+TEST_F(LittleMemory, AWriterAheadOfTheLineIsKeptWaiting) {
+  const Handle file = create("a");
+  std::vector<Answer<std::uint32_t>> answers;
+  for (ByteCount i = 0; i < 6; ++i) answers.push_back(write(file, i * kBlockSize, pattern(kBlockSize, i)));
+  EXPECT_TRUE(answers[3]->has_value());
+  EXPECT_FALSE(answers[4]->has_value());
+  EXPECT_FALSE(answers[5]->has_value());
+  server.answer();
+  EXPECT_FALSE(answers[4]->has_value());
+  server.answer();
+  EXPECT_TRUE(answers[4]->has_value());
+  settle();
+  EXPECT_TRUE(answers[5]->has_value());
+}
+
+TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {
+  const Handle file = create("a");
+  const auto interrupt = std::make_shared<Interrupt>();
+  auto answer = new_answer<std::uint32_t>();
+  filesystem->write({.interrupt = interrupt}, file, 0, as_byte_span(pattern(6 * kBlockSize)), into(answer));
+  EXPECT_FALSE(answer->has_value());
+  interrupt->fire();
+  scheduler.advance(kInterruptGrace);
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ(**answer, 6 * kBlockSize);  // the bytes were taken in
+}
+
+// Random writes, reads, truncations, with answers in random order, against a string.
+class WritingAtRandom : public Client, public testing::WithParamInterface<std::uint64_t> {};
+
+TEST_P(WritingAtRandom, EndsAsAStringWould) {
+  Random random(GetParam());
+  SCOPED_TRACE("seed " + std::to_string(GetParam()));
+  const Handle file = create("a");
+  std::string model;
+  std::vector<std::pair<Answer<ReadPieces>, std::string>> reads;
+  for (int step = 0; step < 400; ++step) {
+    const ByteCount offset = random.below(3 * kBlockSize);
+    const ByteCount size = random.below(kBlockSize) + 1;
+    switch (random.below(8)) {
+      case 0:
+      case 1:
+      case 2: {
+        const std::string bytes = pattern(size, static_cast<std::size_t>(step));
+        write(file, offset, bytes);
+        if (model.size() < offset + size) model.resize(offset + size);
+        model.replace(offset, size, bytes);
+        break;
+      }
+      case 3: {
+        // Reads are answered before the next step: later writes may show in them.
+        EXPECT_EQ(read(file, offset, size), offset < model.size() ? model.substr(offset, size) : "");
+        break;
+      }
+      case 4:
+        (void)begin_flush(file);
+        break;
+      case 5:
+        scheduler.advance(std::chrono::milliseconds(random.below(30)));
+        break;
+      case 6:
+        if (!server.waiting().empty()) server.answer(random.below(server.waiting().size()));
+        scheduler.run();
+        break;
+      default:
+        if (random.chance(0.2)) {
+          auto truncated = new_answer<AttributesReply>();
+          filesystem->set_attributes({}, last_node, file, {.size = offset}, into(truncated));
+          EXPECT_TRUE(finished(truncated));
+          model.resize(offset);
+        }
+    }
+  }
+  close(file);
+  EXPECT_EQ(server.content("a"), model);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, WritingAtRandom, testing::Range<std::uint64_t>(1, 21));
+
+}  // namespace
+}  // namespace tusk::client

@@ -1,0 +1,255 @@
+// The door: who gets in, what is refused before, and what a session keeps.
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <sstream>
+
+#include "mount.h"
+
+namespace tusk::server {
+namespace {
+
+schema::Request attach_request() {
+  schema::Request request;
+  request.mutable_attach()->set_export_name("data");
+  request.mutable_attach()->set_session(std::string(kSessionIdBytes, 'x'));
+  request.mutable_attach()->set_version(kSchemaVersion);
+  return request;
+}
+
+TEST(Attach, ShowsTheRootAndTheServersFacts) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  const schema::AttachReply& facts = mount.attached();
+  EXPECT_FALSE(facts.read_only());
+  EXPECT_FALSE(facts.resumed());
+  EXPECT_EQ(facts.max_read(), kReadBytesMax);
+  EXPECT_EQ(facts.max_write(), kWriteBytesMax);
+  EXPECT_EQ(facts.attr_lifetime_ms(), 1000u);
+  EXPECT_EQ(facts.server_name(), "test");
+  EXPECT_EQ(facts.owner_uid(), ::geteuid());
+  EXPECT_EQ(facts.boot_id().size(), 36u);
+  EXPECT_EQ(facts.instance_id().size(), 16u);
+  EXPECT_TRUE(S_ISDIR(facts.root().attr().mode()));
+  EXPECT_LE(facts.root().handle().size(), kHandleBytesMax);
+}
+
+TEST(Attach, NothingWorksBefore) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string root = mount.root();
+  mount.reconnect();
+  EXPECT_ERROR(mount.getattr(root), err(EACCES));
+}
+
+TEST(Attach, RefusesAStrangerWithoutSayingWhatThereIs) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount stranger(server, {.key = client_key(9)});
+  EXPECT_ERROR(stranger.attach(), ErrorCode::kTokenRefused);
+  Mount guessing(server, {.export_name = "other", .key = client_key(9)});
+  EXPECT_ERROR(guessing.attach(), ErrorCode::kTokenRefused);
+}
+
+TEST(Attach, RefusesWhatItDoesNotUnderstand) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  mount.reconnect();
+  schema::Request request = attach_request();
+  request.mutable_attach()->set_version(2);
+  EXPECT_ERROR(mount.call(request), ErrorCode::kVersionMismatch);
+  request = attach_request();
+  request.mutable_attach()->set_session("short");
+  EXPECT_ERROR(mount.call(request), ErrorCode::kMalformed);
+  EXPECT_OK(mount.call(attach_request()));
+  EXPECT_ERROR(mount.call({}), ErrorCode::kUnsupported);
+  request = {};
+  request.mutable_invalidate();
+  EXPECT_ERROR(mount.call(request), ErrorCode::kUnsupported);
+}
+
+TEST(Attach, ATokenOpensItsOwnExportWithItsOwnRight) {
+  TempDir dir;
+  TempDir state;
+  const auto store = AccessStore::open(state / "state").value();
+  Server server(dir.path(), {.access_store = store});
+  const auto rw = store->new_token("data", Access::kReadWrite, std::nullopt, 0).value();
+  const auto ro = store->new_token("data", Access::kReadOnly, std::nullopt, 0).value();
+  const auto other = store->new_token("other", Access::kReadWrite, std::nullopt, 0).value();
+  const auto expired = store->new_token("data", Access::kReadWrite, 1000, 0).value();
+
+  Mount writer(server, {.token = rw});
+  EXPECT_FALSE(writer.attached().read_only());
+  Mount reader(server, {.token = ro});
+  EXPECT_TRUE(reader.attached().read_only());
+  EXPECT_ERROR(Mount(server, {.token = other}).attach(), ErrorCode::kTokenRefused);
+  EXPECT_ERROR(Mount(server, {.token = expired}).attach(), ErrorCode::kTokenRefused);
+  EXPECT_ERROR(Mount(server, {}).attach(), ErrorCode::kTokenRefused);
+  EXPECT_ERROR(Mount(server, {.export_name = "other", .token = other}).attach(), ErrorCode::kNoSuchExport);
+}
+
+TEST(Attach, NoTokenWritesToAReadOnlyExport) {
+  TempDir dir;
+  TempDir state;
+  const auto store = AccessStore::open(state / "state").value();
+  Server server(dir.path(), {.access = Access::kReadOnly, .access_store = store});
+  Mount mount(server, {.token = store->new_token("data", Access::kReadWrite, std::nullopt, 0).value()});
+  EXPECT_TRUE(mount.attached().read_only());
+}
+
+TEST(Attach, SeesRightsGivenWhileItRuns) {
+  TempDir dir;
+  TempDir state;
+  const auto store = AccessStore::open(state / "state").value();
+  Server server(dir.path(), {.access_store = store});
+  Mount mount(server);
+  EXPECT_ERROR(mount.attach(), ErrorCode::kTokenRefused);
+  // Another process, as `tuskd allow` is.
+  const auto elsewhere = AccessStore::open(state / "state").value();
+  ASSERT_TRUE(elsewhere->allow({client_key(1), "data", Access::kReadOnly}).has_value());
+  EXPECT_TRUE(EXPECT_OK(mount.attach()).reply.attach().read_only());
+  ASSERT_TRUE(elsewhere->allow({client_key(1), "data", Access::kReadWrite}).has_value());
+  EXPECT_FALSE(EXPECT_OK(mount.attach()).reply.attach().read_only());
+}
+
+// What is logged while it lives.
+class CapturedLog {
+ public:
+  CapturedLog() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~CapturedLog() { spdlog::set_default_logger(before_); }
+  [[nodiscard]] std::string text() const { return text_.str(); }
+
+ private:
+  std::shared_ptr<spdlog::logger> before_;
+  std::ostringstream text_;
+};
+
+TEST(Attach, SaysWhenTheDirectoryIsGone) {
+  CapturedLog log;
+  TempDir dir;
+  std::filesystem::create_directory(dir / "export");
+  Server server(dir / "export");
+  Mount mount(server);
+  const std::string root = mount.root();
+  std::filesystem::remove(dir / "export");
+  EXPECT_ERROR(mount.lookup(root, "file"), err(ENOENT));
+  EXPECT_ERROR(mount.create(root, "file"), err(ENOENT));
+  mount.reconnect();
+  EXPECT_ERROR(mount.attach(), err(ENOENT));
+  EXPECT_TRUE(server.service().drain(5s));
+  const std::string said = log.text();
+  const std::size_t first = said.find("has been removed; clients get errors");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("has been removed; clients get errors", first + 1), std::string::npos) << "said twice";
+}
+
+TEST(Session, SurvivesAReconnect) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  const auto created = EXPECT_OK(mount.create(mount.root(), "f")).reply.open();
+  mount.reconnect();
+  EXPECT_TRUE(EXPECT_OK(mount.attach()).reply.attach().resumed());
+  EXPECT_OK(mount.write(created.node().handle(), created.open_id(), 0, "x"));
+}
+
+TEST(Session, EndsWhenItsTimeIsOver) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  EXPECT_OK(mount.create(mount.root(), "f"));
+  mount.disconnect();
+  server.housekeep_after(kSessionKeepDefault - 1min);
+  EXPECT_EQ(server.service().sessions(), 1u);
+  server.housekeep_after(kSessionKeepDefault + 1s);
+  EXPECT_EQ(server.service().sessions(), 0u);
+  mount.reconnect();
+  EXPECT_FALSE(mount.attach().reply.attach().resumed());
+}
+
+TEST(Session, LastsAsLongAsOneOfItsConnections) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount first(server);
+  Mount second(server);
+  EXPECT_TRUE(second.attached().resumed());
+  first.disconnect();
+  server.housekeep_after(1h);
+  EXPECT_EQ(server.service().sessions(), 1u);
+}
+
+TEST(Session, OfAnotherKeyIsAnotherSession) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mine(server);
+  Mount thief(server, {.key = client_key(2)});
+  EXPECT_FALSE(thief.attached().resumed());
+  EXPECT_EQ(server.service().sessions(), 2u);
+}
+
+TEST(Session, IsOverAtOnceAfterDetach) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  schema::Request request;
+  request.mutable_detach();
+  EXPECT_OK(mount.call(request));
+  EXPECT_EQ(server.service().sessions(), 0u);
+  EXPECT_ERROR(mount.getattr(mount.root()), err(EACCES));
+}
+
+TEST(Service, ListsItsClients) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server, {.read_only = true});
+  const auto clients = server.service().clients();
+  ASSERT_EQ(clients.size(), 1u);
+  EXPECT_EQ(clients[0].client_name, "tester");
+  EXPECT_EQ(clients[0].export_name, "data");
+  EXPECT_EQ(clients[0].access, Access::kReadOnly);
+  mount.disconnect();
+  EXPECT_TRUE(server.service().clients().empty());
+}
+
+TEST(Service, TakesNoCallsWhileItShutsDown) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  EXPECT_TRUE(server.service().drain(5s));
+  EXPECT_ERROR(mount.getattr(mount.root()), ErrorCode::kPeerClosed);
+}
+
+TEST(Service, ReplacesExportsAndNamesWhomToDisconnect) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  EXPECT_EQ(server.service().replace_exports({}).size(), 1u);
+  mount.reconnect();
+  EXPECT_ERROR(mount.attach(), ErrorCode::kTokenRefused);
+}
+
+TEST(Service, DoesNotBeginWhatWasCancelled) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  // Many at once, cancelled at any moment: each is either done or answered as cancelled, none is lost.
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (int i = 0; i < 200; ++i) {
+    schema::Request request;
+    request.mutable_lookup()->set_parent(mount.root());
+    request.mutable_lookup()->set_name("none");
+    calls.push_back(mount.start(request));
+    calls.back()->cancel();
+  }
+  for (const auto& call : calls)
+    EXPECT_THAT(call->wait().error(), testing::AnyOf(ErrorCode::kCancelled, err(ENOENT)));
+}
+
+}  // namespace
+}  // namespace tusk::server

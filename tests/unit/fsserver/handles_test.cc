@@ -1,0 +1,370 @@
+// Handles: opaque, unforgeable, lasting; and the ways out of an export that must not be.
+#include <sys/mount.h>
+
+#include <atomic>
+#include <thread>
+
+#include "mount.h"
+
+namespace tusk::server {
+namespace {
+
+TEST(Handles, AreStaleWhenForged) {
+  TempDir dir;
+  write_file(dir / "file", "x");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string real = mount.handle("file");
+  EXPECT_LE(real.size(), kHandleBytesMax);
+  EXPECT_ERROR(mount.getattr(""), err(ESTALE));
+  EXPECT_ERROR(mount.getattr("x"), err(ESTALE));
+  EXPECT_ERROR(mount.getattr(std::string(kHandleBytesMax, '\0')), err(ESTALE));
+  EXPECT_ERROR(mount.getattr(std::string(4096, 'h')), err(ESTALE));
+  EXPECT_ERROR(mount.getattr(real.substr(0, real.size() - 1)), err(ESTALE));
+  EXPECT_ERROR(mount.getattr(real + 'x'), err(ESTALE));
+  for (std::size_t at = 0; at < real.size(); ++at) {
+    std::string forged = real;
+    forged[at] ^= 1;
+    EXPECT_ERROR(mount.getattr(forged), err(ESTALE)) << "byte " << at;
+  }
+  EXPECT_OK(mount.getattr(real));
+}
+
+TEST(Handles, AreStaleInAnotherExportOfTheSameFiles) {
+  TempDir dir;
+  write_file(dir / "file", "x");
+  Server server(dir.path());
+  Server other(dir.path(), {.name = "other"});
+  Mount mount(server);
+  Mount elsewhere(other, {.export_name = "other"});
+  EXPECT_ERROR(elsewhere.getattr(mount.handle("file")), err(ESTALE));
+  EXPECT_ERROR(elsewhere.getattr(mount.root()), err(ESTALE));
+}
+
+TEST(Handles, AreStaleInAnotherDirectoryOfTheSameName) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "a");
+  std::filesystem::create_directories(dir / "b");
+  write_file(dir / "a/file", "x");
+  Server before(dir / "a");
+  Server after(dir / "b");
+  Mount mount(before);
+  Mount now(after);
+  EXPECT_ERROR(now.getattr(mount.handle("file")), err(ESTALE));
+}
+
+TEST(Handles, AreTheSameForAllLinksOfAFile) {
+  TempDir dir;
+  write_file(dir / "a", "x");
+  std::filesystem::create_hard_link(dir / "a", dir / "b");
+  Server server(dir.path());
+  Mount mount(server);
+  EXPECT_EQ(mount.handle("a"), mount.handle("b"));
+  std::filesystem::remove(dir / "a");
+  EXPECT_OK(mount.getattr(mount.handle("b")));
+}
+
+TEST(Handles, FollowAFileThroughRenames) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "d/e");
+  write_file(dir / "d/e/file", "x");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string file = mount.handle("d/e/file");
+  EXPECT_OK(mount.rename(mount.handle("d"), "e", mount.root(), "moved"));
+  server.housekeep_after(1h);  // no descriptor is left: the names have to lead there
+  EXPECT_OK(mount.getattr(file));
+  EXPECT_OK(mount.rename(mount.handle("moved"), "file", mount.root(), "file"));
+  server.housekeep_after(1h);
+  EXPECT_OK(mount.getattr(file));
+}
+
+TEST(Handles, FollowExchangedFiles) {
+  TempDir dir;
+  write_file(dir / "a", "a");
+  write_file(dir / "b", "b");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string a = mount.handle("a");
+  const std::string b = mount.handle("b");
+  constexpr unsigned kExchange = 2;
+  EXPECT_OK(mount.rename(mount.root(), "a", mount.root(), "b", kExchange));
+  server.housekeep_after(1h);
+  EXPECT_EQ(mount.read(a, 0, 0, 9).text(), "a");
+  EXPECT_EQ(mount.read(b, 0, 0, 9).text(), "b");
+}
+
+TEST(Handles, AreStaleOnceTheFileIsRemoved) {
+  TempDir dir;
+  write_file(dir / "file", "x");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string file = mount.handle("file");
+  std::filesystem::remove(dir / "file");
+  write_file(dir / "file", "another");
+  server.housekeep_after(1h);
+  EXPECT_ERROR(mount.getattr(file), err(ESTALE));
+  EXPECT_NE(mount.handle("file"), file);
+}
+
+TEST(Handles, WorkInAServerThatHasNeverSeenThem) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "d");
+  write_file(dir / "d/file", "x");
+  std::string file, directory;
+  {
+    Server server(dir.path());
+    Mount mount(server);
+    file = mount.handle("d/file");
+    directory = mount.handle("d");
+  }
+  Server server(dir.path());
+  if (!server.exported().nodes().opens_by_handle())
+    GTEST_SKIP() << "needs root and a file system with handles";
+  std::filesystem::rename(dir / "d", dir / "renamed");
+  Mount mount(server);
+  EXPECT_EQ(mount.read(file, 0, 0, 9).text(), "x");
+  EXPECT_OK(mount.lookup(directory, "file"));
+}
+
+// Not root: names are all there is.
+ServerSetup without_privilege(const TempDir& state) {
+  return {.table = {.descriptors_max = 2, .by_handle = false, .names_dir = state / "names"}};
+}
+
+TEST(Handles, WithoutPrivilegeSurviveARestartByName) {
+  TempDir dir;
+  TempDir state;
+  std::filesystem::create_directories(dir / "d/e");
+  write_file(dir / "d/e/file", "x");
+  write_file(dir / "d/e/moved", "y");
+  std::string file, moved;
+  for (int restart = 0; restart < 3; ++restart) {
+    Server server(dir.path(), without_privilege(state));
+    Mount mount(server);
+    ASSERT_FALSE(server.exported().nodes().opens_by_handle());
+    if (restart == 0) {
+      file = mount.handle("d/e/file");
+      moved = mount.handle("d/e/moved");
+      EXPECT_OK(mount.rename(mount.handle("d/e"), "moved", mount.root(), "top"));
+      EXPECT_OK(mount.rename(mount.handle("d"), "e", mount.root(), "f"));
+    }
+    EXPECT_EQ(mount.read(file, 0, 0, 9).text(), "x") << restart;
+    EXPECT_EQ(mount.read(moved, 0, 0, 9).text(), "y") << restart;
+  }
+}
+
+TEST(Handles, WithoutPrivilegeAreStaleWhenTheNameIsAnotherFiles) {
+  TempDir dir;
+  TempDir state;
+  write_file(dir / "a", "a");
+  write_file(dir / "b", "b");
+  std::string a;
+  {
+    Server server(dir.path(), without_privilege(state));
+    Mount mount(server);
+    a = mount.handle("a");
+  }
+  std::filesystem::rename(dir / "b", dir / "a");
+  Server server(dir.path(), without_privilege(state));
+  Mount mount(server);
+  EXPECT_ERROR(mount.getattr(a), err(ESTALE));
+}
+
+TEST(NameMemory, LeavesOutHalfARecord) {
+  TempDir dir;
+  {
+    const auto memory = NameMemory::open(dir / "names/n", [](auto, auto, auto) {}).value();
+    memory->remember("h1", "p1", "n1");
+    memory->remember("h2", "p2", "n2");
+  }
+  std::filesystem::resize_file(dir / "names/n", std::filesystem::file_size(dir / "names/n") - 1);
+  std::vector<std::string> seen;
+  const auto memory =
+      NameMemory::open(dir / "names/n", [&](std::string_view handle, auto, std::string_view name) {
+        seen.push_back(std::string(handle) + std::string(name));
+      }).value();
+  EXPECT_EQ(seen, std::vector<std::string>{"h1n1"});
+}
+
+TEST(NameMemory, IsBounded) {
+  TempDir dir;
+  const std::string long_name(60'000, 'n');
+  {
+    const auto memory = NameMemory::open(dir / "names/n", [](auto, auto, auto) {}).value();
+    for (std::size_t i = 0; i < kNameMemoryBytesMax / long_name.size() + 10; ++i)
+      memory->remember("h", "p", long_name);
+  }
+  EXPECT_LE(std::filesystem::file_size(dir / "names/n"), kNameMemoryBytesMax);
+}
+
+TEST(Handles, OfADirectoryMovedOutOfTheExportAreStale) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "export/d");
+  std::string directory, file;
+  write_file(dir / "export/file", "x");
+  {
+    Server server(dir / "export");
+    Mount mount(server);
+    directory = mount.handle("d");
+    file = mount.handle("file");
+  }
+  std::filesystem::rename(dir / "export/d", dir / "outside");
+  std::filesystem::rename(dir / "export/file", dir / "file-outside");
+  Server server(dir / "export");
+  Mount mount(server);
+  EXPECT_ERROR(mount.getattr(directory), err(ESTALE));
+  EXPECT_ERROR(mount.getattr(file), err(ESTALE));
+}
+
+TEST(Handles, AreFoundAgainWhenTheTableIsTiny) {
+  TempDir dir;
+  Server server(dir.path(), {.table = {.nodes_max = 64, .descriptors_max = 2}});
+  for (int i = 0; i < 40; ++i) write_file(dir / ("f" + std::to_string(i)), std::to_string(i));
+  Mount mount(server);
+  std::vector<std::string> handles;
+  for (int i = 0; i < 40; ++i) handles.push_back(mount.handle("f" + std::to_string(i)));
+  EXPECT_LE(server.exported().nodes().descriptors(), 2u);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(mount.read(handles[i], 0, 0, 9).text(), std::to_string(i));
+  for (int i = 40; i < 400; ++i) {
+    write_file(dir / ("f" + std::to_string(i)), "");
+    EXPECT_OK(mount.lookup(mount.root(), "f" + std::to_string(i)));
+  }
+  EXPECT_LE(server.exported().nodes().nodes(), 64u);
+}
+
+TEST(Names, AreCheckedInEveryOperation) {
+  TempDir dir;
+  write_file(dir / "file", "x");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string& root = mount.root();
+  struct Case {
+    std::string name;
+    int error;
+  };
+  const Case cases[] = {{"", EINVAL},
+                        {".", EINVAL},
+                        {"..", EINVAL},
+                        {"a/b", EINVAL},
+                        {"/etc", EINVAL},
+                        {"../x", EINVAL},
+                        {std::string("a\0b", 3), EINVAL},
+                        {std::string(256, 'n'), ENAMETOOLONG}};
+  for (const auto& [name, error] : cases) {
+    SCOPED_TRACE(testing::PrintToString(name));
+    EXPECT_ERROR(mount.lookup(root, name), err(error));
+    EXPECT_ERROR(mount.create(root, name), err(error));
+    EXPECT_ERROR(mount.make_directory(root, name), err(error));
+    EXPECT_ERROR(mount.make_symlink(root, name, "target"), err(error));
+    EXPECT_ERROR(mount.remove(root, name), err(error));
+    EXPECT_ERROR(mount.rename(root, name, root, "x"), err(error));
+    EXPECT_ERROR(mount.rename(root, "file", root, name), err(error));
+    EXPECT_ERROR(mount.link(mount.handle("file"), root, name), err(error));
+  }
+}
+
+TEST(Names, MayHaveAnyOtherBytes) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string name = "\xff\n \t\x01...%s;$(x)";
+  EXPECT_OK(mount.create(mount.root(), name));
+  EXPECT_OK(mount.lookup(mount.root(), name));
+  EXPECT_OK(mount.create(mount.root(), std::string(255, 'n')));
+}
+
+TEST(Escape, SymlinksAreDataWhereverTheyPoint) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "export");
+  write_file(dir / "secret", "secret");
+  std::filesystem::create_symlink("/etc", dir / "export/absolute");
+  std::filesystem::create_symlink("..", dir / "export/up");
+  std::filesystem::create_symlink("../secret", dir / "export/file");
+  Server server(dir / "export");
+  Mount mount(server);
+  for (const char* name : {"absolute", "up", "file"}) {
+    SCOPED_TRACE(name);
+    const auto found = EXPECT_OK(mount.lookup(mount.root(), name)).reply.node().node();
+    EXPECT_TRUE(S_ISLNK(found.attr().mode()));
+    EXPECT_ERROR(mount.lookup(found.handle(), "passwd"), err(ENOTDIR));
+    EXPECT_ERROR(mount.lookup(found.handle(), "secret"), err(ENOTDIR));
+    EXPECT_ERROR(mount.readdir(found.handle()), err(ENOTDIR));
+    EXPECT_ERROR(mount.create(found.handle(), "new"), err(ENOTDIR));
+    EXPECT_ERROR(mount.open(found.handle()), err(ELOOP));
+    EXPECT_ERROR(mount.read(found.handle(), 0, 0, 10), err(ELOOP));
+    EXPECT_ERROR(mount.create(mount.root(), name, O_RDWR), err(ELOOP));
+    EXPECT_ERROR(mount.create(mount.root(), name, O_RDWR | O_EXCL), err(EEXIST));
+    schema::Request chmod;
+    chmod.mutable_setattr()->set_handle(found.handle());
+    chmod.mutable_setattr()->set_mode(0777);
+    EXPECT_ERROR(mount.call(chmod), err(EOPNOTSUPP));
+    schema::Request truncate;
+    truncate.mutable_setattr()->set_handle(found.handle());
+    truncate.mutable_setattr()->set_size(0);
+    EXPECT_ERROR(mount.call(truncate), err(EINVAL));
+  }
+  EXPECT_EQ(read_file(dir / "secret"), "secret");
+}
+
+// A local program swaps a directory for a symlink to the outside, again and again, while a client walks
+// through it: it sees the directory or a symlink, never what lies outside.
+TEST(Escape, NoSwapDuringALookupLeadsOut) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "export/swapped");
+  std::filesystem::create_directories(dir / "outside");
+  write_file(dir / "export/swapped/file", "inside");
+  write_file(dir / "outside/file", "OUTSIDE");
+  std::filesystem::create_directory_symlink(dir / "outside", dir / "export/other");
+  Server server(dir / "export", {.table = {.nodes_max = 8, .descriptors_max = 1}});
+  Mount mount(server);
+  std::atomic<bool> done{false};
+  std::thread swapper([&] {
+    const std::string a = dir / "export/swapped", b = dir / "export/other";
+    while (!done) (void)::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
+  });
+  constexpr int kRounds = 2000;
+  int inside = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string directory = mount.lookup(mount.root(), "swapped").reply.node().node().handle();
+    const Answer found = mount.lookup(directory, "file");
+    if (found.error() != ErrorCode::kOk) continue;
+    const Answer read = mount.read(found.reply.node().node().handle(), 0, 0, 100);
+    if (read.error() == ErrorCode::kOk) {
+      EXPECT_EQ(read.text(), "inside");
+      ++inside;
+    }
+    const Answer created = mount.create(directory, "new" + std::to_string(round));
+    EXPECT_THAT(created.error(), testing::AnyOf(ErrorCode::kOk, err(ENOTDIR), err(ESTALE)));
+  }
+  done = true;
+  swapper.join();
+  EXPECT_GT(inside, 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir / "outside"), {}), 1);
+}
+
+TEST(Escape, MountsInsideTheExportAreCrossedAndHaveInodesOfTheirOwn) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "mounted");
+  if (::mount("tusk-test", (dir / "mounted").c_str(), "tmpfs", 0, "size=1m") != 0)
+    GTEST_SKIP() << "may not mount here";
+  {
+    write_file(dir / "mounted/file", "on tmpfs");
+    std::string file;
+    {
+      Server server(dir.path());
+      Mount mount(server);
+      file = mount.handle("mounted/file");
+      EXPECT_EQ(mount.read(file, 0, 0, 100).text(), "on tmpfs");
+      EXPECT_NE(mount.getattr(file).reply.attr().attr().ino() >> 63, 0u);
+      EXPECT_ERROR(mount.link(file, mount.root(), "elsewhere"), err(EXDEV));
+    }
+    Server server(dir.path());
+    Mount mount(server);
+    EXPECT_EQ(mount.read(file, 0, 0, 100).text(), "on tmpfs");
+  }
+  EXPECT_EQ(::umount((dir / "mounted").c_str()), 0);
+}
+
+}  // namespace
+}  // namespace tusk::server

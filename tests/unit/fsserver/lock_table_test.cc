@@ -1,0 +1,330 @@
+// Locks among clients, and between clients and programs on the server.
+#include <sys/file.h>
+
+#include "mount.h"
+
+namespace tusk::server {
+namespace {
+
+constexpr FileKey kFile{1, 2};
+
+class Locks : public testing::Test {
+ protected:
+  Locks() {
+    write_file(dir_ / "file", "content");
+    node_ = share(Fd(::open((dir_ / "file").c_str(), O_PATH | O_CLOEXEC)));
+  }
+
+  static LockWanted wanted(std::uint64_t owner, LockType type, std::uint64_t start = 0,
+                           std::uint64_t end = kLockEnd) {
+    return {.owner = {.session = owner, .owner = owner},
+            .open_id = owner,
+            .type = type,
+            .start = start,
+            .end = end,
+            .pid = static_cast<std::uint32_t>(owner)};
+  }
+  static LockWanted flock_wanted(std::uint64_t owner, LockType type) {
+    LockWanted lock = wanted(owner, type);
+    lock.kind = LockKind::kFlock;
+    return lock;
+  }
+  // The errno of a lock that does not wait; 0: granted.
+  int try_lock(const LockWanted& lock, FileKey file = kFile) {
+    int result = -1;
+    (void)table_.lock(file, node_of(file), lock, false,
+                      [&](Result<void> r) { result = r ? 0 : to_errno(r.error().code); });
+    return result;
+  }
+  // A waiting lock; `result` stays -1 until it is decided.
+  LockWaitId wait_lock(const LockWanted& lock, int& result, FileKey file = kFile) {
+    result = -1;
+    return table_.lock(file, node_of(file), lock, true,
+                       [&](Result<void> r) { result = r ? 0 : to_errno(r.error().code); });
+  }
+  LockType in_the_way(const LockWanted& lock) { return table_.test(kFile, node_, lock).type; }
+
+  SharedFd node_of(FileKey file) { return nodes_.contains(file) ? nodes_[file] : node_; }
+
+  TempDir dir_;
+  SharedFd node_;
+  std::map<FileKey, SharedFd> nodes_;  // of tests with more than one file
+  LockTable table_;
+};
+
+constexpr auto kRead = LockType::kRead;
+constexpr auto kWrite = LockType::kWrite;
+constexpr auto kUnlock = LockType::kUnlock;
+
+TEST_F(Locks, ReadersShareWritersDoNot) {
+  EXPECT_EQ(try_lock(wanted(1, kRead)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kRead)), 0);
+  EXPECT_EQ(try_lock(wanted(3, kWrite)), EAGAIN);
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), EAGAIN);
+  EXPECT_EQ(try_lock(wanted(2, kUnlock)), 0);
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kRead)), EAGAIN);
+}
+
+TEST_F(Locks, RangesAreCutSplitAndJoined) {
+  EXPECT_EQ(try_lock(wanted(1, kWrite, 0, 99)), 0);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock, 40, 59)), 0);
+  EXPECT_EQ(table_.held(), 2u);
+  EXPECT_EQ(try_lock(wanted(2, kWrite, 40, 59)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kWrite, 39, 39)), EAGAIN);
+  EXPECT_EQ(try_lock(wanted(2, kWrite, 60, 60)), EAGAIN);
+  EXPECT_EQ(try_lock(wanted(2, kWrite, 100, kLockEnd)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kUnlock)), 0);
+  EXPECT_EQ(try_lock(wanted(1, kWrite, 40, 59)), 0);
+  EXPECT_EQ(table_.held(), 1u);
+  EXPECT_EQ(try_lock(wanted(1, kRead, 10, 19)), 0);
+  EXPECT_EQ(table_.held(), 3u);
+  EXPECT_EQ(try_lock(wanted(2, kRead, 10, 19)), 0);
+}
+
+TEST_F(Locks, TestNamesTheHolder) {
+  EXPECT_EQ(try_lock(wanted(7, kWrite, 10, 19)), 0);
+  const LockWanted holder = table_.test(kFile, node_, wanted(8, kRead, 0, 100));
+  EXPECT_EQ(holder.type, kWrite);
+  EXPECT_EQ(holder.start, 10u);
+  EXPECT_EQ(holder.end, 19u);
+  EXPECT_EQ(holder.pid, 7u);
+  EXPECT_EQ(in_the_way(wanted(7, kWrite)), kUnlock);
+  EXPECT_EQ(in_the_way(wanted(8, kWrite, 20)), kUnlock);
+}
+
+TEST_F(Locks, AWaiterGetsTheLockWhenItIsFree) {
+  int second = 0, third = 0;
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), 0);
+  (void)wait_lock(wanted(2, kWrite), second);
+  (void)wait_lock(wanted(3, kRead), third);
+  EXPECT_EQ(second, -1);
+  EXPECT_EQ(table_.waiting(), 2u);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock)), 0);
+  EXPECT_EQ(second, 0);
+  EXPECT_EQ(third, -1);
+  EXPECT_EQ(try_lock(wanted(2, kRead)), 0);  // weaker now: readers may come
+  EXPECT_EQ(third, 0);
+  EXPECT_EQ(table_.waiting(), 0u);
+}
+
+TEST_F(Locks, ACancelledWaitIsOver) {
+  int second = 0;
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), 0);
+  const LockWaitId wait = wait_lock(wanted(2, kWrite), second);
+  table_.cancel(wait);
+  EXPECT_EQ(second, EINTR);
+  table_.cancel(wait);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock)), 0);
+  EXPECT_EQ(table_.held(), 0u);
+}
+
+TEST_F(Locks, ADeadlockIsRefused) {
+  int first = 0, second = 0;
+  EXPECT_EQ(try_lock(wanted(1, kWrite, 0, 9)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kWrite, 10, 19)), 0);
+  (void)wait_lock(wanted(1, kWrite, 10, 19), first);
+  EXPECT_EQ(first, -1);
+  (void)wait_lock(wanted(2, kWrite, 0, 9), second);
+  EXPECT_EQ(second, EDEADLK);
+  EXPECT_EQ(try_lock(wanted(2, kUnlock)), 0);
+  EXPECT_EQ(first, 0);
+}
+
+TEST_F(Locks, ADeadlockOverThreeFilesIsRefused) {
+  const FileKey files[] = {{1, 1}, {1, 2}, {1, 3}};
+  for (const auto& key : files) {
+    const auto path = dir_ / std::to_string(key.ino);
+    write_file(path, "");
+    nodes_[key] = share(Fd(::open(path.c_str(), O_PATH | O_CLOEXEC)));
+  }
+  int results[3];
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(try_lock(wanted(i + 1, kWrite), files[i]), 0);
+  (void)wait_lock(wanted(1, kWrite), results[0], files[1]);
+  (void)wait_lock(wanted(2, kWrite), results[1], files[2]);
+  EXPECT_EQ(results[0], -1);
+  EXPECT_EQ(results[1], -1);
+  (void)wait_lock(wanted(3, kRead), results[2], files[0]);
+  EXPECT_EQ(results[2], EDEADLK);
+}
+
+TEST_F(Locks, FlockAndRecordLocksDoNotMeet) {
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), 0);
+  EXPECT_EQ(try_lock(flock_wanted(2, kWrite)), 0);
+  EXPECT_EQ(try_lock(flock_wanted(3, kRead)), EAGAIN);
+}
+
+TEST_F(Locks, AreReleasedWithWhatTheyBelongTo) {
+  int waiting = 0;
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), 0);
+  EXPECT_EQ(try_lock(flock_wanted(1, kWrite)), 0);
+  (void)wait_lock(flock_wanted(2, kWrite), waiting);
+  table_.release_open(kFile, 1, 1);  // close: flock only
+  EXPECT_EQ(waiting, 0);
+  EXPECT_EQ(try_lock(wanted(2, kRead)), EAGAIN);
+  table_.release_file(kFile, 1);
+  EXPECT_EQ(try_lock(wanted(2, kRead)), 0);
+  int third = 0;
+  (void)wait_lock(wanted(3, kWrite), third);
+  table_.release_session(3);
+  EXPECT_EQ(third, EINTR);
+  table_.release_session(2);
+  EXPECT_EQ(table_.held(), 0u);
+  EXPECT_EQ(table_.waiting(), 0u);
+}
+
+TEST_F(Locks, AreLimitedPerFile) {
+  for (std::uint64_t i = 0; i < kLocksPerFileMax; ++i)
+    ASSERT_EQ(try_lock(wanted(1, kRead, 3 * i, 3 * i)), 0) << i;
+  EXPECT_EQ(try_lock(wanted(1, kRead, 1u << 30, 1u << 30)), ENOLCK);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock)), 0);
+  EXPECT_EQ(table_.held(), 0u);
+}
+
+// A program on the server: OFD locks and flock of a descriptor of its own.
+class LocalProgram {
+ public:
+  explicit LocalProgram(const std::filesystem::path& file) : fd_(::open(file.c_str(), O_RDWR | O_CLOEXEC)) {}
+  bool lock(short type, off_t start = 0, off_t length = 0) {
+    struct flock native {};
+    native.l_type = type;
+    native.l_whence = SEEK_SET;
+    native.l_start = start;
+    native.l_len = length;
+    return ::fcntl(fd_.number(), F_OFD_SETLK, &native) == 0;
+  }
+  bool flock(int operation) { return ::flock(fd_.number(), operation | LOCK_NB) == 0; }
+
+ private:
+  Fd fd_;
+};
+
+TEST_F(Locks, KeepOutProgramsOnTheServer) {
+  LocalProgram program(dir_ / "file");
+  EXPECT_EQ(try_lock(wanted(1, kRead, 0, 9)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kRead, 5, 14)), 0);
+  EXPECT_FALSE(program.lock(F_WRLCK, 0, 1));
+  EXPECT_TRUE(program.lock(F_RDLCK, 0, 1));
+  EXPECT_TRUE(program.lock(F_WRLCK, 20, 1));
+  EXPECT_TRUE(program.lock(F_UNLCK));
+  EXPECT_EQ(try_lock(wanted(1, kUnlock)), 0);
+  EXPECT_TRUE(program.lock(F_WRLCK, 0, 5));
+  EXPECT_FALSE(program.lock(F_WRLCK, 5, 1));  // the second client's is left
+  EXPECT_EQ(try_lock(wanted(2, kUnlock)), 0);
+  EXPECT_TRUE(program.lock(F_WRLCK));
+}
+
+TEST_F(Locks, RespectProgramsOnTheServer) {
+  LocalProgram program(dir_ / "file");
+  ASSERT_TRUE(program.lock(F_WRLCK, 0, 10));
+  EXPECT_EQ(try_lock(wanted(1, kRead)), EAGAIN);
+  EXPECT_EQ(in_the_way(wanted(1, kRead)), kWrite);
+  EXPECT_EQ(try_lock(wanted(1, kRead, 10)), 0);
+  int waiting = 0;
+  (void)wait_lock(wanted(2, kWrite, 0, 5), waiting);
+  EXPECT_TRUE(table_.retry());
+  EXPECT_EQ(waiting, -1);
+  ASSERT_TRUE(program.lock(F_UNLCK));
+  EXPECT_FALSE(table_.retry());
+  EXPECT_EQ(waiting, 0);
+}
+
+TEST_F(Locks, ShareFlockWithProgramsOnTheServer) {
+  LocalProgram program(dir_ / "file");
+  ASSERT_TRUE(program.flock(LOCK_SH));
+  EXPECT_EQ(try_lock(flock_wanted(1, kRead)), 0);
+  EXPECT_EQ(try_lock(flock_wanted(1, kWrite)), EAGAIN);
+  EXPECT_FALSE(program.flock(LOCK_EX));  // the refused upgrade has not lost the shared lock
+  ASSERT_TRUE(program.flock(LOCK_UN));
+  EXPECT_EQ(try_lock(flock_wanted(1, kWrite)), 0);
+  EXPECT_FALSE(program.flock(LOCK_SH));
+  table_.release_open(kFile, 1, 1);
+  EXPECT_TRUE(program.flock(LOCK_EX));
+}
+
+// Through the service: the call waits, not a thread.
+class LockCalls : public testing::Test {
+ protected:
+  LockCalls()
+      : server_(dir_.path()), one_(server_), two_(server_, {.session = std::string(kSessionIdBytes, '2')}) {
+    write_file(dir_ / "file", "content");
+    file_ = one_.handle("file");
+  }
+  schema::Request lock(LockType type, bool wait = false, std::uint64_t open_id = 0, bool flock = false) {
+    schema::Request request;
+    schema::LockRequest& lock = *request.mutable_lock();
+    lock.set_handle(file_);
+    lock.set_open_id(open_id);
+    lock.set_flock(flock);
+    lock.set_owner(1);
+    lock.set_type(static_cast<std::uint32_t>(type));
+    lock.set_end(kLockEnd);
+    lock.set_wait(wait);
+    return request;
+  }
+
+  TempDir dir_;
+  Server server_;
+  Mount one_;
+  Mount two_;
+  std::string file_;
+};
+
+TEST_F(LockCalls, WaitUntilAnotherMountUnlocks) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  EXPECT_ERROR(two_.call(lock(kWrite)), err(EAGAIN));
+  const auto waiting = two_.start(lock(kWrite, true));
+  EXPECT_OK(one_.call(lock(kUnlock)));
+  EXPECT_OK(waiting->wait());
+}
+
+TEST_F(LockCalls, EndWhenTheCallerGivesUp) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  const auto waiting = two_.start(lock(kWrite, true));
+  EXPECT_TRUE(server_.service().drain(5s));  // the wait holds no thread
+  EXPECT_FALSE(waiting->answered());
+  waiting->cancel();
+  EXPECT_ERROR(waiting->wait(), err(EINTR));
+}
+
+TEST_F(LockCalls, AreGoneWhenTheSessionEnds) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  const auto waiting = two_.start(lock(kWrite, true));
+  one_.disconnect();
+  server_.housekeep_after(kSessionKeepDefault - 1s);
+  // Still kept for the mount that may come back.
+  EXPECT_FALSE(waiting->answered());
+  server_.housekeep_after(kSessionKeepDefault + 1s);
+  EXPECT_OK(waiting->wait());
+}
+
+TEST_F(LockCalls, AreGoneWhenTheFileIsClosed) {
+  const std::uint64_t open_id = EXPECT_OK(one_.open(file_, O_RDWR)).reply.open().open_id();
+  EXPECT_OK(one_.call(lock(kWrite, false, open_id, true)));
+  EXPECT_OK(one_.call(lock(kWrite, false, open_id)));
+  EXPECT_ERROR(two_.call(lock(kRead, false, 0, true)), err(EAGAIN));
+  EXPECT_OK(one_.close(open_id));
+  EXPECT_OK(two_.call(lock(kWrite, false, 0, true)));
+  EXPECT_OK(two_.call(lock(kWrite)));
+}
+
+TEST_F(LockCalls, TestAndBadOnes) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  schema::Request test = lock(kRead);
+  test.mutable_lock()->set_test(true);
+  EXPECT_EQ(EXPECT_OK(two_.call(test)).reply.lock().type(), static_cast<std::uint32_t>(kWrite));
+  EXPECT_EQ(EXPECT_OK(one_.call(test)).reply.lock().type(), static_cast<std::uint32_t>(kUnlock));
+  schema::Request bad = lock(kRead);
+  bad.mutable_lock()->set_type(9);
+  EXPECT_ERROR(one_.call(bad), err(EINVAL));
+  bad = lock(kRead);
+  bad.mutable_lock()->set_start(10);
+  bad.mutable_lock()->set_end(9);
+  EXPECT_ERROR(one_.call(bad), err(EINVAL));
+  bad = lock(kRead);
+  bad.mutable_lock()->set_handle(one_.root());
+  EXPECT_ERROR(one_.call(bad), err(EISDIR));
+}
+
+}  // namespace
+}  // namespace tusk::server

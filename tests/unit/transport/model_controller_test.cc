@@ -1,0 +1,333 @@
+// The congestion controller on a path made of three numbers: capacity, round trip and queue, advanced
+// in small steps of fluid. The simulations in tests/simulation say the same of packets.
+#include "proto/transport/model_controller.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <set>
+
+#include "proto/transport/rtt_estimator.h"
+#include "tests/unit/transport/virtual_time.h"
+
+namespace tusk::transport {
+namespace {
+
+constexpr double kGigabit = 125e6;  // bytes/s
+constexpr double kPacketSize = 1472;
+
+// ---------------------------------------------------------------- vocabulary
+
+// A controller and the path it believes in.
+class FluidPath {
+ public:
+  FluidPath(double capacity, Duration rtt) : capacity_(capacity), rtt_(rtt) {}
+
+  void set_capacity(double bytes_per_second) { capacity_ = bytes_per_second; }
+  void set_random_loss(double share) { loss_ = share; }
+  // The sender has less to send than it may.
+  void set_demand(double bytes_per_second) { demand_ = bytes_per_second; }
+
+  void run(Duration time) {
+    for (const TimePoint end = now_ + time; now_ < end;) step();
+  }
+
+  [[nodiscard]] ModelController& controller() { return controller_; }
+  [[nodiscard]] std::string_view state() const { return controller_.state(); }
+  [[nodiscard]] double bandwidth() const { return controller_.bandwidth(); }
+  [[nodiscard]] Duration queue() const { return from_seconds(queue_ / capacity_); }
+  // Share of the capacity that arrived since the last question.
+  [[nodiscard]] double utilisation() {
+    const double share = delivered_ / (capacity_ * to_seconds(now_ - asked_at_));
+    delivered_ = 0;
+    asked_at_ = now_;
+    return share;
+  }
+
+ private:
+  static constexpr int kStepsPerRound = 20;
+
+  void step() {
+    const Duration dt = rtt_ / kStepsPerRound;
+    const double seconds = to_seconds(dt);
+    now_ += dt;
+    // What is in flight: the path's content and the queue.
+    const double in_flight = std::min(last_rate_, capacity_) * to_seconds(rtt_) + queue_;
+    const double room = std::max(0.0, static_cast<double>(controller_.window()) - in_flight);
+    const double allowed = std::min(controller_.pacing_rate(), demand_);
+    const double sent = std::min(allowed * seconds, room + std::min(last_rate_, capacity_) * seconds);
+    last_rate_ = sent / seconds;
+    const double carried = std::min(queue_ + sent, capacity_ * seconds);
+    queue_ += sent - carried;
+    arrivals_.push_back({now_ + rtt_, carried, queue_});
+    while (!arrivals_.empty() && arrivals_.front().at <= now_) {
+      acknowledge(arrivals_.front(), seconds, in_flight);
+      arrivals_.pop_front();
+    }
+  }
+
+  struct Arrival {
+    TimePoint at;
+    double bytes;
+    double queue;
+  };
+
+  void acknowledge(const Arrival& arrival, double seconds, double in_flight) {
+    delivered_ += arrival.bytes * (1 - loss_);
+    AckEvent event;
+    event.now = now_;
+    event.acked_bytes = static_cast<ByteCount>(arrival.bytes * (1 - loss_));
+    event.lost_bytes = static_cast<ByteCount>(arrival.bytes * loss_);
+    event.acked_packets = static_cast<std::uint64_t>(arrival.bytes / kPacketSize) + 1;
+    event.lost_packets = static_cast<std::uint64_t>(arrival.bytes * loss_ / kPacketSize);
+    event.in_flight = event.prior_in_flight = static_cast<ByteCount>(in_flight);
+    event.rate = arrival.bytes * (1 - loss_) / seconds;
+    event.app_limited = demand_ < controller_.pacing_rate();
+    event.rtt = rtt_ + from_seconds(arrival.queue / capacity_);
+    event.round_ended = ++steps_ % kStepsPerRound == 0;
+    estimator_.add(now_, event.rtt);
+    controller_.handle_ack(event, estimator_);
+  }
+
+  double capacity_;
+  const Duration rtt_;
+  double loss_ = 0;
+  double demand_ = 1e12;
+  TimePoint now_ = at(1s);
+  TimePoint asked_at_ = now_;
+  double queue_ = 0;  // bytes
+  double last_rate_ = 0;
+  double delivered_ = 0;
+  int steps_ = 0;
+  std::deque<Arrival> arrivals_;
+  RttEstimator estimator_;
+  ModelController controller_{1};
+};
+
+// One round of a path that needs no model: so much was delivered, so long was the round trip.
+class Rounds {
+ public:
+  void round(double rate, Duration rtt = 100ms, bool app_limited = false) {
+    now_ += rtt;
+    estimator_.add(now_, rtt);
+    AckEvent event;
+    event.now = now_;
+    event.acked_bytes = static_cast<ByteCount>(rate * to_seconds(rtt));
+    event.acked_packets = event.acked_bytes / 1472 + 1;
+    event.in_flight = event.prior_in_flight = event.acked_bytes;
+    event.rate = rate;
+    event.app_limited = app_limited;
+    event.rtt = rtt;
+    event.round_ended = true;
+    controller.handle_ack(event, estimator_);
+  }
+
+  ModelController controller{1};
+
+ private:
+  TimePoint now_ = at(1s);
+  RttEstimator estimator_;
+};
+
+// ---------------------------------------------------------------- start
+
+TEST(ModelStart, SendsSomethingBeforeAnythingIsKnown) {
+  const ModelController controller(1);
+  EXPECT_EQ(controller.state(), "startup");
+  EXPECT_GE(controller.window(), 10 * 1472u);
+  EXPECT_GT(controller.pacing_rate(), 1e5);
+  EXPECT_EQ(controller.bandwidth(), 0.0);
+  EXPECT_GT(controller.burst(), 0u);
+}
+
+TEST(ModelStart, AtLeastDoublesEveryRoundWhileThePathFollows) {
+  Rounds rounds;
+  double rate = 1e6;
+  for (int i = 0; i < 8; ++i) {
+    rounds.round(rate);
+    ASSERT_EQ(rounds.controller.state(), "startup") << i;
+    ASSERT_GE(rounds.controller.pacing_rate(), 2 * rate) << i;
+    ASSERT_GE(static_cast<double>(rounds.controller.window()), 2 * rate * 0.1) << i;
+    rate = 2 * rate;
+  }
+}
+
+TEST(ModelStart, EndsWhenThreeRoundsBringNoMore) {
+  Rounds rounds;
+  for (const double rate : {1e6, 2e6, 4e6, 4e6, 4.1e6}) {
+    rounds.round(rate);
+    ASSERT_EQ(rounds.controller.state(), "startup");
+  }
+  rounds.round(4.2e6);
+  EXPECT_NE(rounds.controller.state(), "startup");
+}
+
+TEST(ModelStart, EndsWhenTheQueueGrows) {
+  Rounds rounds;
+  for (const double rate : {1e6, 2e6, 4e6}) rounds.round(rate);
+  ASSERT_EQ(rounds.controller.state(), "startup");
+  rounds.round(8e6, 160ms);
+  EXPECT_EQ(rounds.controller.state(), "drain");
+}
+
+TEST(ModelStart, DrainsItsQueueAndThenCruises) {
+  Rounds rounds;
+  for (const double rate : {1e6, 2e6, 4e6}) rounds.round(rate);
+  rounds.round(8e6, 160ms);
+  ASSERT_EQ(rounds.controller.state(), "drain");
+  EXPECT_LT(rounds.controller.pacing_rate(), 0.8 * rounds.controller.bandwidth());
+  rounds.round(8e6, 100ms);
+  EXPECT_EQ(rounds.controller.state(), "cruise");
+}
+
+TEST(ModelStart, FillsPathsOfEveryKindWithinSomeRoundTrips) {
+  for (const double capacity : {0.1 * kGigabit, kGigabit, 10 * kGigabit}) {
+    for (const Duration rtt : {Duration(200us), Duration(10ms), Duration(100ms), Duration(300ms)}) {
+      FluidPath path(capacity, rtt);
+      path.run(25 * rtt);
+      (void)path.utilisation();
+      path.run(50 * rtt);
+      EXPECT_GT(path.utilisation(), 0.9) << capacity << " bytes/s, " << to_seconds(rtt) << " s";
+    }
+  }
+}
+
+// ---------------------------------------------------------------- steady state
+
+TEST(ModelSteady, KeepsTheQueueNearItsTarget) {
+  FluidPath path(kGigabit, 100ms);
+  path.run(10s);
+  for (int i = 0; i < 100; ++i) {
+    path.run(100ms);
+    EXPECT_LT(path.queue(), 25ms) << i;
+  }
+  EXPECT_NEAR(path.bandwidth(), kGigabit, 0.05 * kGigabit);
+}
+
+TEST(ModelSteady, GoesThroughItsCycle) {
+  FluidPath path(kGigabit, 50ms);
+  path.run(3s);
+  std::set<std::string_view> seen;
+  for (int i = 0; i < 2000; ++i) {
+    path.run(5ms);
+    seen.insert(path.state());
+  }
+  EXPECT_TRUE(seen.contains("up"));
+  EXPECT_TRUE(seen.contains("down"));
+  EXPECT_TRUE(seen.contains("cruise"));
+}
+
+TEST(ModelSteady, RandomLossIsNotCongestion) {
+  for (const double loss : {0.001, 0.01, 0.05}) {
+    FluidPath path(kGigabit, 100ms);
+    path.set_random_loss(loss);
+    path.run(5s);
+    (void)path.utilisation();
+    path.run(20s);
+    EXPECT_GT(path.utilisation(), 0.93 * (1 - loss)) << loss;
+  }
+}
+
+TEST(ModelSteady, SilenceProvesNothing) {
+  FluidPath path(kGigabit, 100ms);
+  path.run(5s);
+  const double before = path.bandwidth();
+  path.set_demand(0.01 * kGigabit);
+  path.run(60s);
+  EXPECT_GE(path.bandwidth(), 0.9 * before);
+}
+
+// ---------------------------------------------------------------- changes
+
+TEST(ModelChange, FollowsACollapseOfTheCapacity) {
+  FluidPath path(kGigabit, 50ms);
+  path.run(5s);
+  path.set_capacity(kGigabit / 10);
+  path.run(3s);
+  EXPECT_LT(path.bandwidth(), 1.3 * kGigabit / 10);
+  path.run(5s);
+  EXPECT_LT(path.queue(), 100ms) << "and the queue it left is gone";
+  (void)path.utilisation();
+  path.run(5s);
+  EXPECT_GT(path.utilisation(), 0.85);
+}
+
+TEST(ModelChange, FindsMoreCapacity) {
+  FluidPath path(kGigabit / 10, 50ms);
+  path.run(5s);
+  path.set_capacity(kGigabit);
+  path.run(5s);
+  (void)path.utilisation();
+  path.run(3s);
+  EXPECT_GT(path.utilisation(), 0.85);
+}
+
+TEST(ModelChange, AfterAnOutageStartsFromAQuarter) {
+  FluidPath path(kGigabit, 50ms);
+  path.run(5s);
+  const double before = path.bandwidth();
+  path.controller().handle_outage(at(100s));
+  EXPECT_EQ(path.state(), "startup");
+  EXPECT_NEAR(path.bandwidth(), before / 4, before / 100);
+  path.run(2s);
+  EXPECT_GT(path.bandwidth(), 0.9 * before);
+}
+
+TEST(ModelChange, AnOutageBeforeTheFirstAnswerIsSurvived) {
+  ModelController controller(1);
+  controller.handle_outage(at(1s));
+  EXPECT_GT(controller.pacing_rate(), 0.0);
+  EXPECT_GT(controller.window(), 0u);
+}
+
+// ---------------------------------------------------------------- bounds
+
+TEST(ModelBounds, WhateverIsReportedSomethingSaneMayBeSent) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    Random random(seed);
+    ModelController controller(seed);
+    RttEstimator rtt;
+    TimePoint now = at(1s);
+    for (int i = 0; i < 2000; ++i) {
+      now += Duration(random.below(100'000'000));
+      rtt.add(now, Duration(1 + random.below(random.chance(0.1) ? 5'000'000'000 : 1'000'000)));
+      AckEvent event;
+      event.now = now;
+      event.acked_packets = random.below(100);
+      event.acked_bytes = event.acked_packets * 1472;
+      event.lost_packets = random.below(100);
+      event.lost_bytes = event.lost_packets * 1472;
+      event.in_flight = random.below(1 << 30);
+      event.rate = random.chance(0.3) ? 0 : std::pow(10.0, 12 * random.uniform());
+      event.app_limited = random.chance(0.3);
+      event.round_ended = random.chance(0.4);
+      event.rtt = rtt.latest();
+      if (random.chance(0.2))
+        event.train =
+            PacketTrain{random.below(5), random.below(1 << 24), Duration(random.below(1'000'000'000))};
+      controller.handle_ack(event, rtt);
+      if (random.chance(0.01)) controller.handle_outage(now);
+      ASSERT_GE(controller.window(), 4 * 1472u) << "seed " << seed;
+      ASSERT_LT(controller.window(), 1ull << 50) << "seed " << seed;
+      ASSERT_GT(controller.pacing_rate(), 0.0) << "seed " << seed;
+      ASSERT_TRUE(std::isfinite(controller.pacing_rate())) << "seed " << seed;
+      ASSERT_TRUE(std::isfinite(controller.bandwidth())) << "seed " << seed;
+      ASSERT_GT(controller.burst(), 0u) << "seed " << seed;
+    }
+  }
+}
+
+TEST(ModelBounds, TheSameSeedTakesTheSameWay) {
+  FluidPath a(kGigabit, 30ms);
+  FluidPath b(kGigabit, 30ms);
+  for (int i = 0; i < 200; ++i) {
+    a.run(20ms);
+    b.run(20ms);
+    ASSERT_EQ(a.state(), b.state());
+    ASSERT_EQ(a.bandwidth(), b.bandwidth());
+  }
+}
+
+}  // namespace
+}  // namespace tusk::transport

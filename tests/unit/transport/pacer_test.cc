@@ -1,0 +1,119 @@
+// The pacer keeps its rate to a percent, whatever the timers do, and never bursts past its bound.
+#include "proto/transport/pacer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "proto/base/random.h"
+#include "tests/unit/transport/virtual_time.h"
+
+namespace tusk::transport {
+namespace {
+
+constexpr ByteCount kPacket = 1472;
+constexpr double kGigabit = 125e6;  // bytes/s
+
+constexpr Duration kBurst = 250us;
+constexpr ByteCount kBurstBytesMin = 4 * kPacket;
+
+// ---------------------------------------------------------------- vocabulary
+
+ByteCount bytes_at(double rate, Duration time) { return static_cast<ByteCount>(rate * to_seconds(time)); }
+
+ByteCount burst_of(double rate) { return std::max(kBurstBytesMin, bytes_at(rate, kBurst)); }
+
+struct Sent {
+  ByteCount bytes = 0;
+  ByteCount burst_max = 0;  // most that went at one moment
+};
+
+// Sends all that the pacer allows until `end`, in bursts of 250 us but at least four packets, waking late
+// by what `lateness` says.
+template <class Lateness>
+Sent send_until(Pacer& pacer, TimePoint start, TimePoint end, double rate, Lateness lateness) {
+  Sent sent;
+  for (TimePoint now = start; now < end;) {
+    ByteCount burst = 0;
+    while (pacer.ready(now)) {
+      pacer.on_sent(now, kPacket, rate, burst_of(rate));
+      burst += kPacket;
+    }
+    sent.bytes += burst;
+    sent.burst_max = std::max(sent.burst_max, burst);
+    now = std::max(pacer.next(), now) + lateness();
+  }
+  return sent;
+}
+
+Duration on_time() { return 0ns; }
+
+// ---------------------------------------------------------------- rate
+
+TEST(Pacer, KeepsTheRateToAPercentAtAnySpeed) {
+  for (const double rate : {1e4, 1e5, 1e6, 12.5e6, kGigabit, 1.25e9}) {
+    Pacer pacer;
+    const Duration time = rate < 1e6 ? 100s : 2s;
+    const Sent sent = send_until(pacer, at(1s), at(1s + time), rate, on_time);
+    const double expected = rate * to_seconds(time);
+    // The last burst may be paid for beyond the end.
+    EXPECT_NEAR(static_cast<double>(sent.bytes), expected, 0.01 * expected + 5 * kPacket) << rate;
+  }
+}
+
+TEST(Pacer, KeepsTheRateWhenTimersAreLate) {
+  Random random(4);
+  for (const Duration late : {Duration(50us), Duration(500us), Duration(1500us)}) {
+    Pacer pacer;
+    const Sent sent = send_until(pacer, at(1s), at(3s), kGigabit, [&] {
+      return Duration(random.below(static_cast<std::uint64_t>(late.count())));
+    });
+    EXPECT_NEAR(static_cast<double>(sent.bytes), 2 * kGigabit, 0.02 * kGigabit) << late.count();
+  }
+}
+
+TEST(Pacer, FollowsAChangeOfRate) {
+  Pacer pacer;
+  (void)send_until(pacer, at(1s), at(2s), kGigabit, on_time);
+  const Sent slower = send_until(pacer, at(2s), at(3s), kGigabit / 10, on_time);
+  EXPECT_NEAR(static_cast<double>(slower.bytes), kGigabit / 10, 0.01 * kGigabit / 10);
+}
+
+// ---------------------------------------------------------------- bounds
+
+TEST(Pacer, ABurstIsNoLongerThanItsBound) {
+  Pacer pacer;
+  const Sent sent = send_until(pacer, at(10s), at(11s), kGigabit, on_time);
+  // The first may catch up; all in all no burst exceeds both bounds together.
+  EXPECT_LE(sent.burst_max, bytes_at(kGigabit, kBurst + Pacer::kCatchUp) + kPacket);
+  const Sent steady = send_until(pacer, at(11s), at(12s), kGigabit, on_time);
+  EXPECT_LE(steady.burst_max, bytes_at(kGigabit, kBurst) + kPacket);
+  EXPECT_GE(steady.burst_max, bytes_at(kGigabit, kBurst) / 2) << "a run long enough to be worth it";
+}
+
+TEST(Pacer, ASlowSenderStillGetsAFewPacketsTogether) {
+  Pacer pacer;
+  const Sent sent = send_until(pacer, at(10s), at(60s), 1e5, on_time);
+  EXPECT_GE(sent.burst_max, kBurstBytesMin);
+  EXPECT_LE(sent.burst_max, kBurstBytesMin + 2 * kPacket);
+}
+
+TEST(Pacer, AfterALongSleepItCatchesUpOnlySoMuch) {
+  Pacer pacer;
+  (void)send_until(pacer, at(1s), at(2s), kGigabit, on_time);
+  ByteCount burst = 0;
+  while (pacer.ready(at(10s))) {
+    pacer.on_sent(at(10s), kPacket, kGigabit, burst_of(kGigabit));
+    burst += kPacket;
+  }
+  EXPECT_LE(burst, bytes_at(kGigabit, Pacer::kCatchUp + kBurst) + kPacket);
+  EXPECT_GE(burst, bytes_at(kGigabit, Pacer::kCatchUp));
+}
+
+TEST(Pacer, IsReadyAtTheStart) {
+  const Pacer pacer;
+  EXPECT_TRUE(pacer.ready(at(0s)));
+}
+
+}  // namespace
+}  // namespace tusk::transport

@@ -23,6 +23,7 @@
 #include "fsclient/core.h"
 #include "fsclient/directory_cache.h"
 #include "fsclient/facts.h"
+#include "fsclient/handle_table.h"
 #include "fsclient/identity_map.h"
 #include "fsclient/reader.h"
 #include "fsclient/write_behind.h"
@@ -45,9 +46,6 @@ struct AttributesReply {
   Attributes attr;
   Duration lifetime{};
 };
-
-// An open file or directory, as the kernel carries it around.
-using Handle = StrongInt<struct HandleTag>;
 
 struct OpenReply {
   Handle handle;
@@ -182,7 +180,6 @@ class Filesystem {
   using InodePointer = std::shared_ptr<Inode>;
 
   [[nodiscard]] Result<InodePointer> inode_of(NodeId node);
-  [[nodiscard]] static std::shared_ptr<OpenFile>& file_of(Handle handle);
   [[nodiscard]] Duration attributes_lifetime(Inode& inode);
   // Counts a reference of the kernel's.
   [[nodiscard]] EntryReply entry_for(const InodePointer& inode, Duration entry_lifetime);
@@ -240,6 +237,8 @@ class Filesystem {
   DirectoryCache names_;
   Reader reader_;
   WriteBehind write_behind_;
+  HandleTable<OpenFile> files_;
+  HandleTable<OpenDirectory> directories_;
 };
 
 }  // namespace tusk::client

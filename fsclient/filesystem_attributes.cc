@@ -73,7 +73,7 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
   std::uint64_t open_id = 0;
   {
     const std::lock_guard lock((*found)->mutex);
-    open_id = handle ? file_of(*handle)->open_id : (*found)->any_open_id();
+    open_id = handle ? files_.find(*handle)->open_id : (*found)->any_open_id();
   }
   // After the writes before it: a late one would move the time that is set here, or undo the truncation.
   write_behind_.flush(

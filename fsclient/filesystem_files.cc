@@ -10,10 +10,6 @@ namespace tusk::client {
 
 // ---------------------------------------------------------------- open, create, release
 
-std::shared_ptr<OpenFile>& Filesystem::file_of(Handle handle) {
-  return *reinterpret_cast<std::shared_ptr<OpenFile>*>(handle.value());
-}
-
 Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags) {
   // The server is told from a worker: the last reference may go while a lock is held.
   auto close = [this](std::uint64_t id) {
@@ -27,7 +23,7 @@ Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, st
   const std::lock_guard lock(inode->mutex);
   if (inode->file) file->errors_told = inode->file->errors;
   inode->open_files.push_back(file.get());
-  return Handle(reinterpret_cast<std::uint64_t>(new std::shared_ptr<OpenFile>(std::move(file))));
+  return files_.insert(std::move(file));
 }
 
 void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenReply> done) {
@@ -42,6 +38,20 @@ void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenRe
         send_open(asker, inode, flags, std::move(done));
       });
 }
+
+namespace {
+
+Attributes locked_copy(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.shown();
+}
+
+// What was shown before may be what the kernel still has.
+bool others_changed(const Attributes& before, const Attributes& now) {
+  return before.mode != 0 && (before.size != now.size || !same_time(before.mtime, now.mtime));
+}
+
+}  // namespace
 
 void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags,
                            Done<OpenReply> done) {
@@ -64,7 +74,16 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
   auto answered = [this, inode, flags, body, started = core_.scheduler.now(),
                    done = std::move(done)](Result<rpc::CallReply> reply) mutable {
     if (!reply) return done(std::unexpected(reply.error()));
-    done(opened(inode, reply->message.open(), flags, started, body.bytes.first(reply->body_size)));
+    const Attributes shown_before = locked_copy(*inode);
+    Result<OpenReply> result =
+        opened(inode, reply->message.open(), flags, started, body.bytes.first(reply->body_size));
+    if (!result || !others_changed(shown_before, locked_copy(*inode))) return done(std::move(result));
+    // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
+    core_.scheduler.post_notification(
+        [&kernel = core_.kernel, id = inode->id, done = std::move(done), result = std::move(result)]() mutable {
+          kernel.invalidate_attributes(id);
+          done(std::move(result));
+        });
   };
   if (truncates)
     remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));
@@ -138,11 +157,10 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
 }
 
 void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner) {
-  const std::unique_ptr<std::shared_ptr<OpenFile>> owned(&file_of(handle));
-  const std::shared_ptr<OpenFile>& file = *owned;
+  const std::shared_ptr<OpenFile> file = files_.take(handle);
   if (flock_owner)
     send_lock({}, file, {.flock = true, .owner = *flock_owner, .type = F_UNLCK, .end = INT64_MAX}, false,
-              [file = file](const Result<schema::LockReply>&) {});
+              [file](const Result<schema::LockReply>&) {});
   {
     const std::lock_guard lock(file->inode->mutex);
     std::erase(file->inode->open_files, file.get());
@@ -154,7 +172,7 @@ void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner
 
 void Filesystem::read(Asker asker, Handle handle, ByteCount offset, ByteCount length, ReadDone done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   const Interval range{offset, offset + length};
   bool ask_size = false;
   if (file->direct()) {
@@ -175,7 +193,7 @@ void Filesystem::read(Asker asker, Handle handle, ByteCount offset, ByteCount le
 void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<const std::byte> bytes,
                        Done<std::uint32_t> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile>& file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   if (file->append()) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
   if (!file->synchronous()) return write_behind_.write(asker, file, offset, bytes, std::move(done));
   write_behind_.write(asker, file, offset, bytes,
@@ -252,7 +270,7 @@ void Filesystem::note_uncommitted(FileState& file) {
 
 void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   write_behind_.flush(asker, file->inode,
                       [this, asker, file, lock_owner, done = std::move(done)](Result<void> flushed) mutable {
                         if (flushed) flushed = write_behind_.take_error(*file);
@@ -265,7 +283,7 @@ void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Don
 
 void Filesystem::sync(Asker asker, Handle handle, bool data_only, Done<void> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   write_behind_.flush(asker, file->inode,
                       [this, asker, file, data_only, done = std::move(done)](Result<void> flushed) mutable {
                         if (flushed) flushed = write_behind_.take_error(*file);

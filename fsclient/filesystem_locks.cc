@@ -33,12 +33,12 @@ void Filesystem::send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& 
 
 void Filesystem::test_lock(Asker asker, Handle handle, NewLock lock, Done<schema::LockReply> done) {
   ++core_.counters.operations;
-  send_lock(asker, file_of(handle), lock, true, std::move(done));
+  send_lock(asker, files_.find(handle), lock, true, std::move(done));
 }
 
 void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   auto send = [this, asker, file, lock, done = std::move(done)](Result<void> flushed) mutable {
     if (!flushed) return done(std::move(flushed));
     send_lock(

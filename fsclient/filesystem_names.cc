@@ -194,16 +194,16 @@ void Filesystem::read_link(Asker asker, NodeId node, Done<std::string> done) {
 
 // One readdir in progress.
 struct Filesystem::DirectoryRead {
-  DirectoryRead(OpenDirectory* from, std::shared_ptr<Listing> names, std::uint64_t first, bool attributes,
-                DirectorySink out, Done<void> then)
-      : directory(from),
+  DirectoryRead(std::shared_ptr<OpenDirectory> from, std::shared_ptr<Listing> names, std::uint64_t first,
+                bool attributes, DirectorySink out, Done<void> then)
+      : directory(std::move(from)),
         listing(std::move(names)),
         offset(first),
         with_attributes(attributes),
         sink(std::move(out)),
         done(std::move(then)) {}
 
-  OpenDirectory* directory;
+  const std::shared_ptr<OpenDirectory> directory;
   const std::shared_ptr<Listing> listing;
   std::uint64_t offset;
   const bool with_attributes;
@@ -232,15 +232,15 @@ Result<Handle> Filesystem::open_directory(NodeId node) {
     const std::lock_guard lock((*found)->mutex);
     if (!(*found)->directory) return fail(from_errno(ENOTDIR), "opendir");
   }
-  return Handle(reinterpret_cast<std::uint64_t>(new OpenDirectory{*found, nullptr}));
+  return directories_.insert(std::make_shared<OpenDirectory>(*found, nullptr));
 }
 
-void Filesystem::close_directory(Handle handle) { delete reinterpret_cast<OpenDirectory*>(handle.value()); }
+void Filesystem::close_directory(Handle handle) { directories_.take(handle); }
 
 void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
                                 DirectorySink sink, Done<void> done) {
   ++core_.counters.operations;
-  auto* directory = reinterpret_cast<OpenDirectory*>(handle.value());
+  const std::shared_ptr<OpenDirectory> directory = directories_.find(handle);
   std::shared_ptr<Listing> listing;
   {
     const std::lock_guard lock(directory->inode->mutex);

@@ -23,7 +23,7 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
 void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,
                           Done<void> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   auto send = [this, asker, file, offset, length, mode,
                done = std::move(done)](Result<void> flushed) mutable {
     if (!flushed) return done(std::move(flushed));
@@ -50,7 +50,7 @@ void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCoun
 void Filesystem::seek(Asker asker, Handle handle, ByteCount offset, std::uint32_t whence,
                       Done<ByteCount> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> file = file_of(handle);
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
   auto send = [this, asker, file, offset, whence, done = std::move(done)](Result<void> flushed) mutable {
     if (!flushed) return done(std::unexpected(flushed.error()));
     schema::Request request;
@@ -71,8 +71,8 @@ void Filesystem::seek(Asker asker, Handle handle, ByteCount offset, std::uint32_
 void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset, Handle target,
                             ByteCount target_offset, ByteCount length, Done<ByteCount> done) {
   ++core_.counters.operations;
-  const std::shared_ptr<OpenFile> from = file_of(source);
-  const std::shared_ptr<OpenFile> to = file_of(target);
+  const std::shared_ptr<OpenFile> from = files_.find(source);
+  const std::shared_ptr<OpenFile> to = files_.find(target);
   schema::Request request;
   schema::CopyRangeRequest& copy = *request.mutable_copy_range();
   copy.set_source(from->inode->handle);

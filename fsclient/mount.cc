@@ -229,6 +229,11 @@ void Mount::invalidate_inode(NodeId node) {
   if (session_ != nullptr) fuse_lowlevel_notify_inval_inode(session_, node.value(), 0, 0);
 }
 
+void Mount::invalidate_attributes(NodeId node) {
+  constexpr off_t kNoPages = -1;
+  if (session_ != nullptr) fuse_lowlevel_notify_inval_inode(session_, node.value(), kNoPages, 0);
+}
+
 void Mount::invalidate_entry(NodeId parent, const std::string& name) {
   if (session_ != nullptr)
     fuse_lowlevel_notify_inval_entry(session_, parent.value(), name.c_str(), name.size());

@@ -55,7 +55,7 @@ Result<SharedBytes> encode_message(const google::protobuf::MessageLite& message)
 
 Result<void> decode_message(std::span<const std::byte> bytes, google::protobuf::MessageLite& message) {
   // Protobuf would print a line for every message that a hostile peer sends.
-  [[maybe_unused]] static const auto* const kSilenced = google::protobuf::SetLogHandler(nullptr);
+  [[maybe_unused]] static auto* const kSilenced = google::protobuf::SetLogHandler(nullptr);
   if (bytes.empty()) return fail(ErrorCode::kMalformed, "an empty message");
   const auto encoding = static_cast<Encoding>(bytes[0]);
   std::span<const std::byte> content = bytes.subspan(1);

@@ -172,9 +172,6 @@ class Programs(unittest.TestCase):
                         lock(file, fcntl.LOCK_UN)
                         self.assertEqual(self.run_there(*attempt, check=False).returncode, 0)
 
-    # Known fault: the kernel keeps the size that a stat() up to a second ago gave it, and cuts what is read after the
-    # open to that, as opening a file that changed does not make it drop its attributes (docs/SEMANTICS.md, C2).
-    @unittest.expectedFailure
     def test_what_was_closed_is_seen_by_who_opens_in_another_mount(self):
         with Mount(self.wan, self.server.url) as other:
             for number in range(5):

@@ -20,9 +20,11 @@ namespace tusk::client {
 class FakeKernel final : public KernelCache {
  public:
   void invalidate_inode(NodeId node) override { inodes.push_back(node); }
+  void invalidate_attributes(NodeId node) override { attributes.push_back(node); }
   void invalidate_entry(NodeId, const std::string& name) override { entries.push_back(name); }
 
   std::vector<NodeId> inodes;
+  std::vector<NodeId> attributes;
   std::vector<std::string> entries;
 };
 

@@ -91,6 +91,28 @@ TEST_F(Reading, AChangedFileIsFetchedAgainAfterReopening) {
   EXPECT_EQ(read(again, 0, 1'000'000), pattern(1'000'000, 2));
 }
 
+TEST_F(Reading, OpeningAGrownFileMakesTheKernelAskForItsSizeFirst) {
+  server.put("a", "old");
+  const NodeId node = lookup("a").node;  // the kernel may use this size for a while
+  server.put("a", "longer than before");
+  auto answer = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDONLY, into(answer));
+  while (!answer->has_value()) {
+    EXPECT_TRUE(kernel.attributes.empty());
+    ASSERT_TRUE(server.answer_all() || scheduler.run());
+  }
+  EXPECT_THAT(kernel.attributes, testing::ElementsAre(node));
+  EXPECT_EQ(attributes(node)->attr.size, 18u);
+  close((*answer)->value().handle);
+}
+
+TEST_F(Reading, OpeningAnUnchangedFileTellsTheKernelNothing) {
+  server.put("a", "same");
+  close(open("a"));
+  close(open("a"));
+  EXPECT_TRUE(kernel.attributes.empty());
+}
+
 TEST_F(Reading, AReplyThatCrossesOurWriteDoesNotUndoIt) {
   server.put("a", std::string(1'000'000, 'o'));
   const Handle file = open("a");

@@ -282,6 +282,10 @@ std::shared_ptr<OpenFile> FileData::end_write(std::uint64_t index, bool success)
   return writer;
 }
 
+void FileData::let_writers_go() {
+  for (const std::uint64_t index : unsettled_) blocks_.at(index).writer.reset();
+}
+
 bool FileData::settled(std::uint64_t generation) const {
   return std::ranges::none_of(unsettled_, [&](std::uint64_t index) {
     const Block& block = blocks_.at(index);

@@ -96,6 +96,8 @@ class FileData {
   [[nodiscard]] std::optional<OutgoingWrite> begin_write(std::uint64_t block, ByteCount call_max);
   // On failure the bytes are gone, except where they were written anew. Returns the writer to let go.
   std::shared_ptr<OpenFile> end_write(std::uint64_t block, bool success);
+  // The mount ends; nothing more will be sent.
+  void let_writers_go();
 
   // Blocks that have dirty bytes or a WRITE on its way.
   [[nodiscard]] const std::set<std::uint64_t>& unsettled() const { return unsettled_; }

@@ -23,6 +23,14 @@ ByteCount WriteBehind::pending_max() const {
 
 // ---------------------------------------------------------------- writing
 
+WriteBehind::~WriteBehind() {
+  // Inodes, their dirty blocks and the open files that wrote them hold one another.
+  for (const std::shared_ptr<Inode>& inode : dirty_) {
+    const std::lock_guard lock(inode->mutex);
+    inode->file->data.let_writers_go();
+  }
+}
+
 void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, ByteCount offset,
                         std::span<const std::byte> bytes, WriteDone done) {
   const std::shared_ptr<Inode>& inode = file->inode;

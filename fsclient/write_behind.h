@@ -32,6 +32,8 @@ class WriteBehind {
   static constexpr double kPendingSeconds = 2;
 
   WriteBehind(Core& core, Facts& facts) : core_(core), facts_(facts) {}
+  // What was not sent is lost: flush_all() first.
+  ~WriteBehind();
 
   // `file` is open for writing. Copies the bytes before it returns. Done: all bytes, or an error of an
   // earlier write of this file.

@@ -45,6 +45,7 @@ class Client : public testing::Test {
   explicit Client(Filesystem::Options options = {})
       : filesystem(
             std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(), std::move(options))) {}
+  ~Client() override { server.drop_calls(); }
 
   // Until nothing is left to do without time going by.
   void settle() {

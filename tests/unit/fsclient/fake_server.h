@@ -57,6 +57,11 @@ class FakeServer final : public rpc::Caller {
   // Carries out a call now but keeps its answer until deliver().
   void execute(std::size_t which);
   void deliver(std::size_t which = 0);
+  // As when the channel closes: no answer will come.
+  void drop_calls() {
+    waiting_.clear();
+    executed_.clear();
+  }
   [[nodiscard]] std::uint64_t seen(schema::Request::OperationCase kind) const;
 
   rpc::CallId call(rpc::CallRequest request, rpc::Completion done) override;

@@ -79,11 +79,11 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
         opened(inode, reply->message.open(), flags, started, body.bytes.first(reply->body_size));
     if (!result || !others_changed(shown_before, locked_copy(*inode))) return done(std::move(result));
     // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
-    core_.scheduler.post_notification(
-        [&kernel = core_.kernel, id = inode->id, done = std::move(done), result = std::move(result)]() mutable {
-          kernel.invalidate_attributes(id);
-          done(std::move(result));
-        });
+    core_.scheduler.post_notification([&kernel = core_.kernel, id = inode->id, done = std::move(done),
+                                       result = std::move(result)]() mutable {
+      kernel.invalidate_attributes(id);
+      done(std::move(result));
+    });
   };
   if (truncates)
     remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));

@@ -134,7 +134,9 @@ Mount::~Mount() {
     abort();
   }
   wait();
-  if (session_ != nullptr) fuse_session_destroy(session_);
+  if (session_ == nullptr) return;
+  fuse_session_unmount(session_);  // nothing is mounted any more; frees what it keeps for that
+  fuse_session_destroy(session_);
 }
 
 Result<void> Mount::open_session() {

@@ -13,5 +13,7 @@ namespace tusk::detail {
 }
 }  // namespace tusk::detail
 
-#define TUSK_CHECK(condition) \
-  (__builtin_expect(static_cast<bool>(condition), 1) ? void() : ::tusk::detail::check_failed(#condition, __FILE__, __LINE__))
+#define TUSK_CHECK(condition)                        \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? void()                                      \
+       : ::tusk::detail::check_failed(#condition, __FILE__, __LINE__))

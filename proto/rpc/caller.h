@@ -31,8 +31,8 @@ struct CallRequest {
 };
 
 struct CallReply {
-  schema::Reply message;     // message.error() == 0: other codes arrive as the Result's Error
-  ByteCount body_size = 0;   // bytes of reply_body that were filled, from its start
+  schema::Reply message;    // message.error() == 0: other codes arrive as the Result's Error
+  ByteCount body_size = 0;  // bytes of reply_body that were filled, from its start
 };
 
 // Runs on the caller's network thread: must not block, and may start further calls. Errors: what the

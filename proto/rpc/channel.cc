@@ -34,15 +34,17 @@ bool is_final(ErrorCode code) {
     case ErrorCode::kNoSuchExport:
     case ErrorCode::kVersionMismatch:
     case ErrorCode::kAuthenticationFailed:
-    case ErrorCode::kBadConfig: return true;
-    default: return false;
+    case ErrorCode::kBadConfig:
+      return true;
+    default:
+      return false;
   }
 }
 
 class ChannelOverUdp final : public Channel {
  public:
-  ChannelOverUdp(ChannelOptions options, std::vector<io::Address> addresses, std::unique_ptr<io::Reactor> reactor,
-                 io::UdpSocket socket)
+  ChannelOverUdp(ChannelOptions options, std::vector<io::Address> addresses,
+                 std::unique_ptr<io::Reactor> reactor, io::UdpSocket socket)
       : options_(std::move(options)),
         addresses_(std::move(addresses)),
         reactor_(std::move(reactor)),
@@ -101,7 +103,7 @@ class ChannelOverUdp final : public Channel {
   // Network thread only.
   State state_ = State::kPausing;
   std::unique_ptr<SecureConnection> secure_;
-  std::size_t address_ = 0;                // index of the server address in use
+  std::size_t address_ = 0;  // index of the server address in use
   std::vector<std::byte> address_token_;
   OutgoingCalls calls_;
   std::optional<wire::ExchangeId> attach_exchange_;
@@ -117,10 +119,10 @@ class ChannelOverUdp final : public Channel {
   std::uint64_t reconnects_ = 0;
 
   std::atomic<std::uint64_t> next_call_ = 1;
-  std::atomic<bool> ended_ = false;   // the thread is gone
+  std::atomic<bool> ended_ = false;  // the thread is gone
   std::once_flag closed_;
 
-  mutable std::mutex mutex_;               // protects what other threads read
+  mutable std::mutex mutex_;  // protects what other threads read
   std::condition_variable changed_;
   bool attached_known_ = false;
   std::optional<Error> failed_;
@@ -141,8 +143,8 @@ Result<void> ChannelOverUdp::start() {
 
 Result<void> ChannelOverUdp::wait_until_attached() {
   std::unique_lock lock(mutex_);
-  const bool settled =
-      changed_.wait_for(lock, options_.connect_timeout, [this] { return attached_known_ || failed_.has_value(); });
+  const bool settled = changed_.wait_for(lock, options_.connect_timeout,
+                                         [this] { return attached_known_ || failed_.has_value(); });
   if (failed_) return std::unexpected(*failed_);
   if (!settled)
     return fail(ErrorCode::kUnreachable, "no answer from " + options_.host + " on UDP port " +
@@ -190,7 +192,8 @@ void ChannelOverUdp::receive() {
 }
 
 void ChannelOverUdp::connect(TimePoint now) {
-  SecureConnection::ClientOptions options{*options_.identity, options_.server_fingerprint, address_token_, {}};
+  SecureConnection::ClientOptions options{
+      *options_.identity, options_.server_fingerprint, address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
   auto secure = SecureConnection::client(options, now);
   if (!secure) return leave(secure.error());
@@ -203,7 +206,8 @@ void ChannelOverUdp::connect(TimePoint now) {
 void ChannelOverUdp::settle() {
   if (ended_) return;
   const TimePoint now = io::now();
-  if (state_ == State::kPausing && secure_ == nullptr && resume_at_ != TimePoint{} && now >= resume_at_) connect(now);
+  if (state_ == State::kPausing && secure_ == nullptr && resume_at_ != TimePoint{} && now >= resume_at_)
+    connect(now);
   if (secure_) {
     if (secure_->next_timeout() <= now) secure_->handle_timeout(now);
     handle_events(now);
@@ -343,7 +347,8 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
   publish_stats(false);
   // A server that never let us in says so once; later refusals may be of a server that is being mended.
   if (is_final(code) && !ever_attached_) return leave(last_error_);
-  if (ever_attached_) spdlog::warn("the server is out of reach ({}: {}), trying again", error_name(code), reason);
+  if (ever_attached_)
+    spdlog::warn("the server is out of reach ({}: {}), trying again", error_name(code), reason);
   address_ = (address_ + 1) % addresses_.size();
   state_ = State::kPausing;
   state_since_ = now;
@@ -374,7 +379,8 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
   }
   Result<SharedBytes> header = encode_message(request.message);
   auto start = [this, id, header = std::move(header), body = std::move(request.body),
-                place = std::move(request.reply_body), priority = request.priority, done = std::move(done)]() mutable {
+                place = std::move(request.reply_body), priority = request.priority,
+                done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
     if (state_ == State::kLeaving || state_ == State::kEnded)
       return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
@@ -430,8 +436,8 @@ Result<std::unique_ptr<Channel>> Channel::connect(ChannelOptions options) {
   TUSK_ASSIGN(auto addresses, io::resolve(options.host, options.port));
   TUSK_ASSIGN(auto socket, io::UdpSocket::open({}));
   TUSK_ASSIGN(auto reactor, io::Reactor::create());
-  auto channel = std::make_unique<ChannelOverUdp>(std::move(options), std::move(addresses), std::move(reactor),
-                                                  std::move(socket));
+  auto channel = std::make_unique<ChannelOverUdp>(std::move(options), std::move(addresses),
+                                                  std::move(reactor), std::move(socket));
   TUSK_TRY(channel->start());
   TUSK_TRY(channel->wait_until_attached());
   return channel;

@@ -25,11 +25,12 @@ struct OutagePolicy {
 };
 
 struct ChannelOptions {
-  std::string host;                 // name or address
+  std::string host;  // name or address
   std::uint16_t port = 8875;
-  const crypto::Identity* identity = nullptr;             // must outlive the channel
-  std::optional<crypto::Fingerprint> server_fingerprint;  // nullopt: accept any; see Channel::server_fingerprint()
-  schema::AttachRequest attach;     // sent on every (re)connect, before anything else
+  const crypto::Identity* identity = nullptr;  // must outlive the channel
+  std::optional<crypto::Fingerprint>
+      server_fingerprint;        // nullopt: accept any; see Channel::server_fingerprint()
+  schema::AttachRequest attach;  // sent on every (re)connect, before anything else
   OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
 };
@@ -41,7 +42,7 @@ class Channel : public Caller {
   [[nodiscard]] static Result<std::unique_ptr<Channel>> connect(ChannelOptions options);
 
   // All thread-safe.
-  [[nodiscard]] virtual schema::AttachReply attached() const = 0;      // of the newest attach
+  [[nodiscard]] virtual schema::AttachReply attached() const = 0;  // of the newest attach
   [[nodiscard]] virtual crypto::Fingerprint server_fingerprint() const = 0;
   [[nodiscard]] virtual PathStats stats() const = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;

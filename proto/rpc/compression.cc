@@ -1,13 +1,10 @@
 #include "proto/rpc/compression.h"
 
-#include <zstd.h>
-
-#include <memory>
+#include "proto/rpc/zstd_context.h"
 
 namespace tusk::rpc {
 namespace {
 
-constexpr int kLevel = 1;  // keeps up with disks
 constexpr std::size_t kSampleBytes = 16 * 1024;
 constexpr std::size_t kWorthwhileMin = 4 * 1024;  // below this the packets are as many either way
 
@@ -15,25 +12,10 @@ bool saves_a_tenth(std::size_t compressed, std::size_t original) {
   return compressed <= original - original / 10;
 }
 
-struct ContextFree {
-  void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
-  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
-};
-
-ZSTD_CCtx* compressor() {
-  thread_local const std::unique_ptr<ZSTD_CCtx, ContextFree> context(ZSTD_createCCtx());
-  return context.get();
-}
-
-ZSTD_DCtx* decompressor() {
-  thread_local const std::unique_ptr<ZSTD_DCtx, ContextFree> context(ZSTD_createDCtx());
-  return context.get();
-}
-
 std::optional<SharedBytes> compress(std::span<const std::byte> bytes) {
   const MutableSharedBytes out = allocate_bytes(ZSTD_compressBound(bytes.size()));
-  const std::size_t size =
-      ZSTD_compressCCtx(compressor(), out.bytes.data(), out.size(), bytes.data(), bytes.size(), kLevel);
+  const std::size_t size = ZSTD_compressCCtx(zstd_compressor(), out.bytes.data(), out.size(), bytes.data(),
+                                             bytes.size(), kZstdLevel);
   if (ZSTD_isError(size) || !saves_a_tenth(size, bytes.size())) return std::nullopt;
   return out.first(size);
 }
@@ -51,7 +33,7 @@ std::optional<SharedBytes> compress_if_it_helps(std::span<const std::byte> bytes
 Result<SharedBytes> decompress(std::span<const std::byte> frame, std::size_t size) {
   const MutableSharedBytes out = allocate_bytes(size);
   const std::size_t result =
-      ZSTD_decompressDCtx(decompressor(), out.bytes.data(), out.size(), frame.data(), frame.size());
+      ZSTD_decompressDCtx(zstd_decompressor(), out.bytes.data(), out.size(), frame.data(), frame.size());
   if (ZSTD_isError(result)) return fail(ErrorCode::kMalformed, ZSTD_getErrorName(result));
   if (result != size) return fail(ErrorCode::kMalformed, "compressed data of another length than announced");
   return out.first(size);

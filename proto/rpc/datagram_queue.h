@@ -77,13 +77,13 @@ class DatagramQueue {
     std::size_t size;
     std::size_t segment_size;
     std::size_t datagrams;
-    bool closed;   // its last datagram is shorter, or it must stay alone
+    bool closed;  // its last datagram is shorter, or it must stay alone
   };
 
   std::vector<std::byte> arena_;
   std::size_t used_ = 0;
   std::vector<Run> runs_;
-  std::size_t first_ = 0;   // runs before it are sent
+  std::size_t first_ = 0;  // runs before it are sent
   std::vector<io::OutgoingBatch> batches_;
 };
 

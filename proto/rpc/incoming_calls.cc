@@ -49,7 +49,7 @@ void CallFate::cancel() {
 }
 
 void CallFate::settle() {
-  std::move_only_function<void()> dropped;   // destroyed outside the lock
+  std::move_only_function<void()> dropped;  // destroyed outside the lock
   const std::lock_guard lock(mutex_);
   settled_ = true;
   dropped = std::move(notify_);
@@ -94,9 +94,8 @@ class Incoming final : public IncomingCall {
       header = encode_message(error);
       body = {};
     }
-    route_->post([send = send_, exchange = exchange_, header = std::move(*header), body = std::move(body)]() mutable {
-      send(exchange, std::move(header), std::move(body));
-    });
+    route_->post([send = send_, exchange = exchange_, header = std::move(*header),
+                  body = std::move(body)]() mutable { send(exchange, std::move(header), std::move(body)); });
   }
 
  private:
@@ -113,7 +112,8 @@ class Incoming final : public IncomingCall {
 
 }  // namespace
 
-Result<std::unique_ptr<IncomingCall>> IncomingCalls::accept(const Peer& peer, const transport::RequestArrived& request,
+Result<std::unique_ptr<IncomingCall>> IncomingCalls::accept(const Peer& peer,
+                                                            const transport::RequestArrived& request,
                                                             std::shared_ptr<ReplyRoute> route, Send send) {
   schema::Request message;
   TUSK_TRY(decode_message(request.header.bytes, message));

@@ -50,7 +50,8 @@ class IncomingCalls {
   using Send = std::function<void(wire::ExchangeId, SharedBytes header, SharedBytes body)>;
 
   // Decodes a request and makes the call object for the service. kMalformed: the peer is broken.
-  [[nodiscard]] Result<std::unique_ptr<IncomingCall>> accept(const Peer& peer, const transport::RequestArrived& request,
+  [[nodiscard]] Result<std::unique_ptr<IncomingCall>> accept(const Peer& peer,
+                                                             const transport::RequestArrived& request,
                                                              std::shared_ptr<ReplyRoute> route, Send send);
   void handle_cancelled(wire::ExchangeId exchange);
   void handle_answered(wire::ExchangeId exchange) { fates_.erase(exchange); }

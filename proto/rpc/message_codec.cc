@@ -1,11 +1,10 @@
 #include "proto/rpc/message_codec.h"
 
 #include <google/protobuf/stubs/logging.h>
-#include <zstd.h>
 
-#include <memory>
 #include <vector>
 
+#include "proto/rpc/zstd_context.h"
 #include "proto/wire/types.h"
 
 namespace tusk::rpc {
@@ -13,38 +12,22 @@ namespace {
 
 // The first byte of an exchange's header.
 enum class Encoding : std::uint8_t { kPlain = 0, kZstd = 1 };
-constexpr int kLevel = 1;   // metadata is short-lived: the fastest level gets nearly all there is
-
-struct CompressDeleter {
-  void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
-};
-struct DecompressDeleter {
-  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
-};
-
-ZSTD_CCtx* compressor() {
-  thread_local const std::unique_ptr<ZSTD_CCtx, CompressDeleter> context(ZSTD_createCCtx());
-  return context.get();
-}
-
-ZSTD_DCtx* decompressor() {
-  thread_local const std::unique_ptr<ZSTD_DCtx, DecompressDeleter> context(ZSTD_createDCtx());
-  return context.get();
-}
 
 }  // namespace
 
 Result<SharedBytes> encode_message(const google::protobuf::MessageLite& message) {
   const std::size_t size = message.ByteSizeLong();
-  if (size > kUnpackedMax) return fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(size) + " bytes");
+  if (size > kUnpackedMax)
+    return fail(ErrorCode::kLimitExceeded, "a message of " + std::to_string(size) + " bytes");
   MutableSharedBytes plain = allocate_bytes(size + 1);
   plain.bytes[0] = static_cast<std::byte>(Encoding::kPlain);
   message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(plain.bytes.data() + 1));
   if (size >= kCompressFrom) {
     MutableSharedBytes packed = allocate_bytes(ZSTD_compressBound(size) + 1);
     packed.bytes[0] = static_cast<std::byte>(Encoding::kZstd);
-    const std::size_t written = ZSTD_compressCCtx(compressor(), packed.bytes.data() + 1, packed.size() - 1,
-                                                  plain.bytes.data() + 1, size, kLevel);
+    const std::size_t written =
+        ZSTD_compressCCtx(zstd_compressor(), packed.bytes.data() + 1, packed.size() - 1,
+                          plain.bytes.data() + 1, size, kZstdLevel);
     if (!ZSTD_isError(written) && written < size && written + 1 <= wire::kMessageHeaderMax)
       return copy_bytes(packed.bytes.first(written + 1));
   }
@@ -65,9 +48,10 @@ Result<void> decode_message(std::span<const std::byte> bytes, google::protobuf::
     if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size > kUnpackedMax)
       return fail(ErrorCode::kMalformed, "a compressed message without a sane size");
     unpacked.resize(size);
-    const std::size_t written =
-        ZSTD_decompressDCtx(decompressor(), unpacked.data(), unpacked.size(), content.data(), content.size());
-    if (ZSTD_isError(written) || written != size) return fail(ErrorCode::kMalformed, "a compressed message that does not unpack");
+    const std::size_t written = ZSTD_decompressDCtx(zstd_decompressor(), unpacked.data(), unpacked.size(),
+                                                    content.data(), content.size());
+    if (ZSTD_isError(written) || written != size)
+      return fail(ErrorCode::kMalformed, "a compressed message that does not unpack");
     content = unpacked;
   } else if (encoding != Encoding::kPlain) {
     return fail(ErrorCode::kMalformed, "an unknown message encoding");

@@ -18,6 +18,7 @@ constexpr std::size_t kCompressFrom = 512;
 
 // kMalformed: not a message of this kind, or one that unpacks to more than kUnpackedMax.
 constexpr std::size_t kUnpackedMax = 8 << 20;
-[[nodiscard]] Result<void> decode_message(std::span<const std::byte> bytes, google::protobuf::MessageLite& message);
+[[nodiscard]] Result<void> decode_message(std::span<const std::byte> bytes,
+                                          google::protobuf::MessageLite& message);
 
 }  // namespace tusk::rpc

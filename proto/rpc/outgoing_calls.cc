@@ -22,7 +22,8 @@ void OutgoingCalls::start(CallId id, transport::Connection& connection) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second.exchange) return;
   const Call& call = found->second.call;
-  const auto exchange = connection.open_exchange(call.header, call.body, call.reply_body, to_wire(call.priority));
+  const auto exchange =
+      connection.open_exchange(call.header, call.body, call.reply_body, to_wire(call.priority));
   found->second.exchange = exchange;
   by_exchange_.emplace(exchange, id);
 }

@@ -15,7 +15,7 @@ namespace tusk::rpc {
 class OutgoingCalls {
  public:
   struct Call {
-    SharedBytes header;   // the encoded message
+    SharedBytes header;  // the encoded message
     SharedBytes body;
     MutableSharedBytes reply_body;
     Priority priority = Priority::kInteractive;
@@ -45,7 +45,7 @@ class OutgoingCalls {
     std::optional<wire::ExchangeId> exchange;
   };
 
-  std::map<CallId, Entry> calls_;   // ordered: ids rise with time
+  std::map<CallId, Entry> calls_;  // ordered: ids rise with time
   std::unordered_map<wire::ExchangeId, CallId> by_exchange_;
 };
 

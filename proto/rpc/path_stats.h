@@ -12,14 +12,14 @@ namespace tusk::rpc {
 struct PathStats {
   bool connected = false;
   std::string peer_address;
-  Duration rtt_min{};               // the path without queueing; 0 before the first sample
+  Duration rtt_min{};  // the path without queueing; 0 before the first sample
   Duration rtt_smoothed{};
-  Duration queueing_delay{};        // standing queue: what our packets wait now beyond rtt_min
-  double send_bandwidth = 0;        // bytes/s this side believes the path carries, towards the peer
-  double receive_bandwidth = 0;     // bytes/s lately received, highest of the last seconds
-  double loss = 0;                  // fraction of sent packets lost lately
-  std::uint32_t mtu = 0;            // largest UDP payload known to pass, bytes
-  ByteCount bytes_sent = 0;         // UDP payload
+  Duration queueing_delay{};     // standing queue: what our packets wait now beyond rtt_min
+  double send_bandwidth = 0;     // bytes/s this side believes the path carries, towards the peer
+  double receive_bandwidth = 0;  // bytes/s lately received, highest of the last seconds
+  double loss = 0;               // fraction of sent packets lost lately
+  std::uint32_t mtu = 0;         // largest UDP payload known to pass, bytes
+  ByteCount bytes_sent = 0;      // UDP payload
   ByteCount bytes_received = 0;
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;

@@ -25,7 +25,8 @@ wire::ConnectionIdBytes random_connection_id() {
   return id;
 }
 
-Result<std::unique_ptr<SecureConnection>> SecureConnection::client(const ClientOptions& options, TimePoint now) {
+Result<std::unique_ptr<SecureConnection>> SecureConnection::client(const ClientOptions& options,
+                                                                   TimePoint now) {
   crypto::HandshakeOptions tls_options;
   tls_options.expected_server = options.expected_server;
   TUSK_ASSIGN(auto tls, crypto::Handshake::client(options.identity, tls_options));
@@ -39,16 +40,18 @@ Result<std::unique_ptr<SecureConnection>> SecureConnection::client(const ClientO
   return connection;
 }
 
-Result<std::unique_ptr<SecureConnection>> SecureConnection::server(const ServerOptions& options, TimePoint now) {
+Result<std::unique_ptr<SecureConnection>> SecureConnection::server(const ServerOptions& options,
+                                                                   TimePoint now) {
   TUSK_ASSIGN(auto tls, crypto::Handshake::server(options.identity));
-  auto connection = std::unique_ptr<SecureConnection>(
-      new SecureConnection(Role::kServer, std::move(tls), options.config, options.key_limits, options.original_id, now));
+  auto connection = std::unique_ptr<SecureConnection>(new SecureConnection(
+      Role::kServer, std::move(tls), options.config, options.key_limits, options.original_id, now));
   connection->own_id_ = options.own_id;
   connection->peer_id_ = options.client_id;
   return connection;
 }
 
-SecureConnection::SecureConnection(Role role, crypto::Handshake tls, const transport::ConnectionConfig& config,
+SecureConnection::SecureConnection(Role role, crypto::Handshake tls,
+                                   const transport::ConnectionConfig& config,
                                    std::optional<crypto::KeyLimits> key_limits,
                                    const wire::ConnectionIdBytes& original_id, TimePoint now)
     : role_(role),
@@ -104,7 +107,8 @@ bool SecureConnection::handle_short(TimePoint now, std::span<std::byte> datagram
   last_was_newest_ = number >= expected;
   connection_->handle_packet(now, number, sealed.first(sealed.size() - wire::kTagSize), datagram.size(),
                              ecn == kEcnCongestionExperienced);
-  if (const auto largest = connection_->sent_packets().largest_acked()) send_keys_->handle_acknowledged(largest->value());
+  if (const auto largest = connection_->sent_packets().largest_acked())
+    send_keys_->handle_acknowledged(largest->value());
   return true;
 }
 
@@ -112,10 +116,14 @@ bool SecureConnection::handle_long(TimePoint now, std::span<std::byte> datagram)
   const auto parsed = wire::parse_long_header(datagram);
   if (!parsed) return ++drops_.malformed, false;
   switch (parsed->header.type) {
-    case LongType::kRetry: return handle_retry(parsed->header);
-    case LongType::kVersionNegotiation: return handle_version_negotiation(parsed->header);
-    case LongType::kReset: return handle_reset(parsed->header);
-    case LongType::kHandshake: return handle_handshake_packet(now, *parsed, datagram);
+    case LongType::kRetry:
+      return handle_retry(parsed->header);
+    case LongType::kVersionNegotiation:
+      return handle_version_negotiation(parsed->header);
+    case LongType::kReset:
+      return handle_reset(parsed->header);
+    case LongType::kHandshake:
+      return handle_handshake_packet(now, *parsed, datagram);
   }
   return false;
 }
@@ -138,7 +146,8 @@ bool SecureConnection::handle_version_negotiation(const wire::LongHeader& header
 }
 
 bool SecureConnection::handle_reset(const wire::LongHeader& header) {
-  if (role_ != Role::kClient || reset_token_.empty() || !crypto::constant_time_equal(header.token, reset_token_))
+  if (role_ != Role::kClient || reset_token_.empty() ||
+      !crypto::constant_time_equal(header.token, reset_token_))
     return ++drops_.unexpected, false;
   fail(ErrorCode::kServerRestarted, "the server does not know this connection any more");
   return true;
@@ -186,7 +195,7 @@ void SecureConnection::advance_handshake(TimePoint now) {
   const std::vector<std::byte> received = stream_.take_received();
   if (received.empty()) return;
   const Result<void> handled = tls_.handle_bytes(received);
-  stream_.send(tls_.take_output());   // the next flight, or the alert that says why not
+  stream_.send(tls_.take_output());  // the next flight, or the alert that says why not
   if (!handled) {
     close_code_ = handled.error().code;
     return fail(handled.error().code, handled.error().context);
@@ -203,14 +212,16 @@ void SecureConnection::establish(TimePoint now) {
   const crypto::Secret& inbound = client ? secrets->server_to_client : secrets->client_to_server;
   send_keys_.emplace(secrets->cipher, outbound, limits);
   receive_keys_.emplace(secrets->cipher, inbound, limits);
-  connection_ = std::make_unique<transport::Connection>(role_, config_, now, stream_.round_trip().value_or(Duration(0)));
+  connection_ = std::make_unique<transport::Connection>(role_, config_, now,
+                                                        stream_.round_trip().value_or(Duration(0)));
   if (!client) confirmed_ = true;
   events_.push_back(Established{});
 }
 
 // ---------------------------------------------------------------- datagrams out
 
-std::optional<SecureConnection::Outgoing> SecureConnection::poll_datagram(TimePoint now, std::span<std::byte> out) {
+std::optional<SecureConnection::Outgoing> SecureConnection::poll_datagram(TimePoint now,
+                                                                          std::span<std::byte> out) {
   // A handshake that failed still sends its alert, once.
   if (closed_ && (connection_ || close_sent_ || close_code_ == ErrorCode::kOk)) return std::nullopt;
   if ((!confirmed_ || stream_.has_frames()) && out.size() >= wire::kDatagramSizeMin)
@@ -225,14 +236,16 @@ std::optional<SecureConnection::Outgoing> SecureConnection::poll_datagram(TimePo
   const auto room = out.subspan(wire::kShortHeaderSize, out.size() - wire::kShortHeaderSize - wire::kTagSize);
   const auto packet = connection_->poll_packet(now, room);
   if (!packet) return std::nullopt;
-  const wire::ShortHeader header{peer_id_, send_keys_->key_phase(), static_cast<std::uint32_t>(packet->number.value())};
+  const wire::ShortHeader header{peer_id_, send_keys_->key_phase(),
+                                 static_cast<std::uint32_t>(packet->number.value())};
   wire::write_short_header(header, out);
   send_keys_->seal(packet->number.value(), out.first(wire::kShortHeaderSize),
                    out.subspan(wire::kShortHeaderSize, packet->payload_size + wire::kTagSize));
   return Outgoing{wire::kShortHeaderSize + packet->payload_size + wire::kTagSize, packet->mtu_probe};
 }
 
-std::optional<SecureConnection::Outgoing> SecureConnection::poll_handshake(TimePoint now, std::span<std::byte> out) {
+std::optional<SecureConnection::Outgoing> SecureConnection::poll_handshake(TimePoint now,
+                                                                           std::span<std::byte> out) {
   wire::LongHeader header;
   header.to = peer_id_;
   header.from = own_id_;
@@ -249,7 +262,8 @@ std::optional<SecureConnection::Outgoing> SecureConnection::poll_handshake(TimeP
   if (role_ == Role::kClient && !heard_server_) write_frame(wire::PaddingFrame{writer.room()}, writer);
   wire::write_long_header(header, out);
   const std::size_t size = header_size + writer.written() + wire::kTagSize;
-  handshake_seal_.seal(handshake_number_++, out.first(header_size), out.subspan(header_size, size - header_size));
+  handshake_seal_.seal(handshake_number_++, out.first(header_size),
+                       out.subspan(header_size, size - header_size));
   return Outgoing{size, false};
 }
 

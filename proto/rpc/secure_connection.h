@@ -36,20 +36,22 @@ class SecureConnection {
   struct ClientOptions {
     const crypto::Identity& identity;
     std::optional<crypto::Fingerprint> expected_server;
-    std::vector<std::byte> address_token;   // of an earlier connection; may be empty
+    std::vector<std::byte> address_token;  // of an earlier connection; may be empty
     transport::ConnectionConfig config;
-    std::optional<crypto::KeyLimits> key_limits = {};   // for tests; else the cipher's own
+    std::optional<crypto::KeyLimits> key_limits = {};  // for tests; else the cipher's own
   };
   struct ServerOptions {
     const crypto::Identity& identity;
-    wire::ConnectionIdBytes original_id;    // what the client called the server first
+    wire::ConnectionIdBytes original_id;  // what the client called the server first
     wire::ConnectionIdBytes client_id;
     wire::ConnectionIdBytes own_id;
     transport::ConnectionConfig config;
-    std::optional<crypto::KeyLimits> key_limits = {};   // for tests; else the cipher's own
+    std::optional<crypto::KeyLimits> key_limits = {};  // for tests; else the cipher's own
   };
-  [[nodiscard]] static Result<std::unique_ptr<SecureConnection>> client(const ClientOptions& options, TimePoint now);
-  [[nodiscard]] static Result<std::unique_ptr<SecureConnection>> server(const ServerOptions& options, TimePoint now);
+  [[nodiscard]] static Result<std::unique_ptr<SecureConnection>> client(const ClientOptions& options,
+                                                                        TimePoint now);
+  [[nodiscard]] static Result<std::unique_ptr<SecureConnection>> server(const ServerOptions& options,
+                                                                        TimePoint now);
 
   // A datagram addressed to this connection; its bytes are overwritten. True when it authenticated.
   bool handle_datagram(TimePoint now, std::span<std::byte> datagram, std::uint8_t ecn);
@@ -126,7 +128,7 @@ class SecureConnection {
   std::vector<std::byte> reset_token_;
   int retries_ = 0;
   bool heard_server_ = false;
-  bool confirmed_ = false;        // the peer is known to have the keys
+  bool confirmed_ = false;  // the peer is known to have the keys
   bool close_sent_ = false;
   bool closed_ = false;
   bool last_was_newest_ = false;

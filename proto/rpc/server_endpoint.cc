@@ -34,9 +34,9 @@ struct Link {
   Peer peer;
   IncomingCalls incoming;
   OutgoingCalls outgoing;
-  TimePoint timeout = kNever;     // as entered in the table of timeouts
+  TimePoint timeout = kNever;  // as entered in the table of timeouts
   bool dirty = false;
-  bool announced = false;         // the service has seen it or may have
+  bool announced = false;  // the service has seen it or may have
 
   // A new address of the peer, not proven yet: where it was before, and what may be sent meanwhile.
   std::optional<Route> proven_route;
@@ -63,7 +63,8 @@ class Endpoint final : public ServerEndpoint {
     reactor_->post([this] { say_goodbye(); });
     thread_.join();
     timer_.reset();
-    for (auto& [id, link] : links_) link->outgoing.fail_all({ErrorCode::kPeerClosed, "the server shuts down"});
+    for (auto& [id, link] : links_)
+      link->outgoing.fail_all({ErrorCode::kPeerClosed, "the server shuts down"});
   }
 
   Result<void> run() {
@@ -122,7 +123,7 @@ class Endpoint final : public ServerEndpoint {
   io::ReceiveBatch batch_;
 
   std::unordered_map<ConnectionId, std::unique_ptr<Link>> links_;
-  std::unordered_map<wire::ConnectionIdBytes, Link*> by_id_;   // own ids, and original ids while young
+  std::unordered_map<wire::ConnectionIdBytes, Link*> by_id_;  // own ids, and original ids while young
   std::set<std::pair<TimePoint, ConnectionId>> timeouts_;
   std::vector<ConnectionId> dirty_;
   std::uint64_t next_id_ = 1;
@@ -173,7 +174,8 @@ void Endpoint::handle_stranger(std::size_t socket, const io::Datagram& datagram)
   const auto long_packet = wire::parse_long_header(datagram.bytes);
   if (!long_packet) return send_reset(socket, datagram);
   // First flights are full-size: a small packet must not make us work or answer.
-  if (long_packet->header.type != wire::LongType::kHandshake || datagram.bytes.size() < wire::kDatagramSizeMin)
+  if (long_packet->header.type != wire::LongType::kHandshake ||
+      datagram.bytes.size() < wire::kDatagramSizeMin)
     return void(++drops_.unexpected);
   if (long_packet->header.version != wire::kVersion) {
     wire::LongHeader answer;
@@ -192,7 +194,8 @@ bool Endpoint::address_proven(const io::Datagram& datagram, const wire::LongHead
   // A token for the future is for the address on any port.
   const std::size_t bound = *kind == crypto::AddressTokenKind::kFuture ? bytes.size() - 2 : bytes.size();
   return tokens_
-      .check(header.token, std::span(bytes).first(bound), crypto::UnixSeconds(static_cast<std::uint64_t>(io::unix_seconds())))
+      .check(header.token, std::span(bytes).first(bound),
+             crypto::UnixSeconds(static_cast<std::uint64_t>(io::unix_seconds())))
       .has_value();
 }
 
@@ -208,7 +211,8 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
     return send_long(socket, datagram, retry);
   }
   if (links_.size() >= options_.connections_max) {
-    spdlog::warn("{} connections are open, the limit: {} has to wait", links_.size(), datagram.from.to_string());
+    spdlog::warn("{} connections are open, the limit: {} has to wait", links_.size(),
+                 datagram.from.to_string());
     return;
   }
   auto link = std::make_unique<Link>();
@@ -252,7 +256,7 @@ void Endpoint::send_long(std::size_t socket, const io::Datagram& datagram, const
   const std::size_t size = wire::write_long_header(header, bytes);
   const io::OutgoingBatch batch{datagram.from, datagram.local, std::span(bytes).first(size),
                                 static_cast<std::uint16_t>(size), 0};
-  (void)sockets_[socket].send(std::span(&batch, 1));   // lost when the socket is full, like on any wire
+  (void)sockets_[socket].send(std::span(&batch, 1));  // lost when the socket is full, like on any wire
 }
 
 void Endpoint::follow_address(Link& link, const io::Datagram& datagram) {
@@ -304,10 +308,12 @@ void Endpoint::process(Link& link, TimePoint now) {
   handle_events(link, now);
   if (!blocked_[link.socket]) {
     const auto too_big = [&link](const io::Address&, std::size_t size) {
-      if (link.secure->established()) link.secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
+      if (link.secure->established())
+        link.secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
     };
     ByteCount* budget = link.proven_route ? &link.unproven_budget : nullptr;
-    if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big, budget))
+    if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big,
+                  budget))
       blocked_[link.socket] = true;
   }
   handle_events(link, now);
@@ -480,20 +486,23 @@ std::vector<ServerEndpoint::ConnectionInfo> Endpoint::connections() const {
 
 }  // namespace
 
-Result<std::unique_ptr<ServerEndpoint>> ServerEndpoint::start(ServerEndpointOptions options, Service& service) {
+Result<std::unique_ptr<ServerEndpoint>> ServerEndpoint::start(ServerEndpointOptions options,
+                                                              Service& service) {
   TUSK_CHECK(options.identity && !options.listen.empty());
   std::vector<io::UdpSocket> sockets;
   for (const io::Address& address : options.listen) {
     auto socket = io::UdpSocket::open({.bind = address});
     if (!socket) {
       const bool busy = socket.error().code == from_errno(EADDRINUSE);
-      return fail(socket.error().code, "cannot listen on UDP " + address.to_string() +
-                                           (busy ? " (another tuskd? choose another port with --listen)" : ""));
+      return fail(socket.error().code,
+                  "cannot listen on UDP " + address.to_string() +
+                      (busy ? " (another tuskd? choose another port with --listen)" : ""));
     }
     sockets.push_back(std::move(*socket));
   }
   TUSK_ASSIGN(auto reactor, io::Reactor::create());
-  auto endpoint = std::make_unique<Endpoint>(std::move(options), service, std::move(reactor), std::move(sockets));
+  auto endpoint =
+      std::make_unique<Endpoint>(std::move(options), service, std::move(reactor), std::move(sockets));
   TUSK_TRY(endpoint->run());
   return endpoint;
 }

@@ -18,17 +18,17 @@
 namespace tusk::rpc {
 
 struct ServerEndpointOptions {
-  std::vector<io::Address> listen;                // at least one; port 0 picks a free one
-  const crypto::Identity* identity = nullptr;     // must outlive the endpoint
+  std::vector<io::Address> listen;             // at least one; port 0 picks a free one
+  const crypto::Identity* identity = nullptr;  // must outlive the endpoint
   std::uint32_t connections_max = 4096;
-  ByteCount request_memory_max = 1ull << 30;      // request bodies in memory, over all connections
+  ByteCount request_memory_max = 1ull << 30;  // request bodies in memory, over all connections
 };
 
 class ServerEndpoint {
  public:
   // `service` must outlive the endpoint. Errors: errno of bind, with the address and what to do.
   [[nodiscard]] static Result<std::unique_ptr<ServerEndpoint>> start(ServerEndpointOptions options,
-                                                                    Service& service);
+                                                                     Service& service);
   // Says goodbye to every connection, then joins the threads.
   virtual ~ServerEndpoint() = default;
 

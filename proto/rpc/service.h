@@ -20,8 +20,8 @@ using ConnectionId = StrongInt<struct ConnectionIdTag>;
 // Who is on the other end: proven by the handshake, the same for a connection's whole life.
 struct Peer {
   ConnectionId connection;
-  crypto::Fingerprint key;   // of the client's identity
-  std::string address;       // at the time of the handshake, for logs: "192.0.2.7:40112"
+  crypto::Fingerprint key;  // of the client's identity
+  std::string address;      // at the time of the handshake, for logs: "192.0.2.7:40112"
 };
 
 // One call to be answered. Answer from any thread, exactly once; dropping it unanswered answers

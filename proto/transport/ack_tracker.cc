@@ -6,7 +6,8 @@ namespace tusk::transport {
 namespace {
 
 std::uint64_t to_us(Duration d) {
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(d).count()));
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(d).count()));
 }
 
 }  // namespace
@@ -50,7 +51,8 @@ std::optional<wire::AckFrame> AckTracker::take_frame(TimePoint now, std::size_t 
   frame.received_at_us = to_us(largest_at_.time_since_epoch());
   frame.congestion_marks = congestion_marks_;
   const auto& intervals = received_.intervals();
-  for (auto at = intervals.rbegin(); at != intervals.rend() && frame.ranges.size() < wire::kAckRangesMax; ++at)
+  for (auto at = intervals.rbegin(); at != intervals.rend() && frame.ranges.size() < wire::kAckRangesMax;
+       ++at)
     frame.ranges.push_back({wire::PacketNumber(at->begin), wire::PacketNumber(at->end - 1)});
   while (frame.ranges.size() > 1 && wire::ack_frame_size(frame) > room) frame.ranges.pop_back();
   if (wire::ack_frame_size(frame) > room) return std::nullopt;

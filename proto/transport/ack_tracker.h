@@ -32,9 +32,7 @@ class AckTracker {
   // One past the highest seen: what a truncated number is expanded against.
   [[nodiscard]] wire::PacketNumber next_expected() const { return wire::PacketNumber(next_); }
 
-  void adapt_delay(Duration smoothed_rtt) {
-    delay_ = std::clamp(smoothed_rtt / 8, kDelayMin, kDelayMax);
-  }
+  void adapt_delay(Duration smoothed_rtt) { delay_ = std::clamp(smoothed_rtt / 8, kDelayMin, kDelayMax); }
 
   // An acknowledgement is due by this time; kNever: nothing to acknowledge.
   [[nodiscard]] TimePoint due_at() const { return due_at_; }

@@ -17,8 +17,8 @@ class RttEstimator;
 // Packets that left together, and how far apart the first and the last of them arrived: the bottleneck's
 // doing.
 struct PacketTrain {
-  std::uint64_t id = 0;       // the same train tells more as more of it is acknowledged
-  ByteCount bytes = 0;        // that passed between the two arrivals
+  std::uint64_t id = 0;  // the same train tells more as more of it is acknowledged
+  ByteCount bytes = 0;   // that passed between the two arrivals
   Duration spread{};
 };
 
@@ -29,11 +29,11 @@ struct AckEvent {
   ByteCount lost_bytes = 0;
   std::uint64_t lost_packets = 0;
   std::uint64_t acked_packets = 0;
-  ByteCount in_flight = 0;           // after this acknowledgement
-  ByteCount prior_in_flight = 0;     // before it
-  ByteCount delivered_total = 0;     // bytes acknowledged since the start
-  bool round_ended = false;          // everything in flight at the last round's end is settled
-  std::uint64_t marks = 0;           // new ECN congestion marks
+  ByteCount in_flight = 0;        // after this acknowledgement
+  ByteCount prior_in_flight = 0;  // before it
+  ByteCount delivered_total = 0;  // bytes acknowledged since the start
+  bool round_ended = false;       // everything in flight at the last round's end is settled
+  std::uint64_t marks = 0;        // new ECN congestion marks
   // Delivery rate over the flight of the newest acknowledged packet; 0: no sample.
   double rate = 0;                   // bytes/s
   bool app_limited = false;          // the sender had nothing to send, so the rate is a lower bound
@@ -64,6 +64,7 @@ class CongestionController {
 
 enum class CongestionKind : std::uint8_t { kModel };
 
-[[nodiscard]] std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind, std::uint64_t seed);
+[[nodiscard]] std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind,
+                                                                               std::uint64_t seed);
 
 }  // namespace tusk::transport

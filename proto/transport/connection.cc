@@ -36,7 +36,7 @@ struct Connection::Assembly {
 
   ByteWriter writer;
   std::vector<SentFrame>& frames;
-  bool closed_by_body = false;   // a body without length: nothing may follow
+  bool closed_by_body = false;  // a body without length: nothing may follow
 };
 
 Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt)
@@ -163,9 +163,11 @@ void Connection::handle_settings(const wire::SettingsFrame& settings) {
             std::clamp<std::uint64_t>(setting.value, wire::kDatagramSizeMin, wire::kDatagramSizeMax)));
         break;
       case wire::SettingKey::kIdleTimeoutMs:
-        peer_idle_timeout_ = std::chrono::milliseconds(std::clamp<std::uint64_t>(setting.value, 1'000, 3'600'000));
+        peer_idle_timeout_ =
+            std::chrono::milliseconds(std::clamp<std::uint64_t>(setting.value, 1'000, 3'600'000));
         break;
-      case wire::SettingKey::kFeatures: break;
+      case wire::SettingKey::kFeatures:
+        break;
     }
   }
 }
@@ -202,14 +204,16 @@ void Connection::handle_frame_acked(const SentFrame& frame) {
       return exchanges_.handle_acked(frame.exchange, Part::kBody, frame.offset, frame.length);
     case SentFrame::Kind::kHeader:
       return exchanges_.handle_acked(frame.exchange, Part::kHeader, frame.offset, frame.length);
-    case SentFrame::Kind::kMtuProbe: return mtu_.handle_probe_acked(frame.offset);
+    case SentFrame::Kind::kMtuProbe:
+      return mtu_.handle_probe_acked(frame.offset);
     case SentFrame::Kind::kCancel:
     case SentFrame::Kind::kCredit:
     case SentFrame::Kind::kSettings:
     case SentFrame::Kind::kPing:
     case SentFrame::Kind::kPathResponse:
     case SentFrame::Kind::kAddressToken:
-    case SentFrame::Kind::kResetToken: return;
+    case SentFrame::Kind::kResetToken:
+      return;
   }
 }
 
@@ -219,15 +223,21 @@ void Connection::handle_frame_lost(const SentFrame& frame) {
       return exchanges_.handle_lost(frame.exchange, Part::kBody, frame.offset, frame.length);
     case SentFrame::Kind::kHeader:
       return exchanges_.handle_lost(frame.exchange, Part::kHeader, frame.offset, frame.length);
-    case SentFrame::Kind::kCancel: return lost_cancels_.push_back({frame.exchange, frame.length});
-    case SentFrame::Kind::kCredit: credit_resend_ = true; return;
-    case SentFrame::Kind::kSettings: settings_due_ = true; return;
+    case SentFrame::Kind::kCancel:
+      return lost_cancels_.push_back({frame.exchange, frame.length});
+    case SentFrame::Kind::kCredit:
+      credit_resend_ = true;
+      return;
+    case SentFrame::Kind::kSettings:
+      settings_due_ = true;
+      return;
     // Tokens are gifts, a ping's loss is an answer, and the peer repeats its challenge by itself.
     case SentFrame::Kind::kMtuProbe:
     case SentFrame::Kind::kPing:
     case SentFrame::Kind::kPathResponse:
     case SentFrame::Kind::kAddressToken:
-    case SentFrame::Kind::kResetToken: return;
+    case SentFrame::Kind::kResetToken:
+      return;
   }
 }
 
@@ -297,7 +307,8 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
 }
 
 void Connection::note_app_limited() {
-  if (!exchanges_.has_outgoing()) app_limited_until_ = sent_.delivered() + std::max<ByteCount>(sent_.in_flight(), 1);
+  if (!exchanges_.has_outgoing())
+    app_limited_until_ = sent_.delivered() + std::max<ByteCount>(sent_.in_flight(), 1);
 }
 
 Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
@@ -330,11 +341,13 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
   if (settings_due_ && writer.room() >= wire::kSettingsFrameMax) {
     settings_due_ = false;
     const auto idle_ms = std::chrono::duration_cast<std::chrono::milliseconds>(config_.idle_timeout).count();
-    write_frame(wire::SettingsFrame{{
-                    {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
-                    {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
-                }},
-                writer);
+    write_frame(
+        wire::SettingsFrame{{
+            {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
+            {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs),
+             static_cast<std::uint64_t>(idle_ms)},
+        }},
+        writer);
     note(SentFrame::Kind::kSettings);
   }
   if ((credit_resend_ || exchanges_.credit_due()) && writer.room() >= wire::kSmallFrameMax) {
@@ -392,12 +405,13 @@ void Connection::add_messages(Assembly& assembly) {
     if (piece.part == Part::kHeader) {
       write_frame(outgoing->header, writer);
     } else {
-      write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, piece.data}, outgoing->body_fills_packet, writer);
+      write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, piece.data}, outgoing->body_fills_packet,
+                  writer);
       assembly.closed_by_body = outgoing->body_fills_packet;
     }
-    assembly.frames.push_back({piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody,
-                               outgoing->exchange, static_cast<std::uint32_t>(piece.offset),
-                               static_cast<std::uint32_t>(piece.data.size())});
+    assembly.frames.push_back(
+        {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
+         static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size())});
   }
 }
 
@@ -418,16 +432,15 @@ std::optional<Connection::Packet> Connection::poll_close(TimePoint now, std::spa
   Assembly assembly(payload.first(std::min(payload.size(), wire::kDatagramSizeMin - kOverhead)), frames_);
   const auto reason = as_byte_span(close_reason_);
   const std::size_t room = assembly.writer.room() - kCloseOverhead;
-  write_frame(wire::CloseFrame{static_cast<std::uint16_t>(close_code_), reason.first(std::min(room, reason.size()))},
-              assembly.writer);
+  write_frame(
+      wire::CloseFrame{static_cast<std::uint16_t>(close_code_), reason.first(std::min(room, reason.size()))},
+      assembly.writer);
   return finish(now, assembly);
 }
 
 // ---------------------------------------------------------------- path and time
 
-void Connection::challenge_path(TimePoint now) {
-  challenge_ = Challenge{random_.next(), now, 0};
-}
+void Connection::challenge_path(TimePoint now) { challenge_ = Challenge{random_.next(), now, 0}; }
 
 Duration Connection::keep_alive() const {
   // Who waits for an answer wants to know soon that none can come.
@@ -438,7 +451,8 @@ TimePoint Connection::next_timeout() const {
   if (state_ == State::kClosed) return kNever;
   if (state_ == State::kClosing || probes_due_ > 0 || has_control()) return TimePoint{};
   TimePoint next = std::min(acks_.due_at(), sent_.next_timeout(rtt_));
-  if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window()) next = std::min(next, pacer_.next());
+  if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
+    next = std::min(next, pacer_.next());
   next = std::min(next, mtu_.next_timeout());
   next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));
   if (role_ == Role::kClient) next = std::min(next, last_eliciting_sent_ + keep_alive());

@@ -29,9 +29,9 @@ namespace tusk::transport {
 
 struct ConnectionConfig {
   CreditLimits credit;
-  Duration idle_timeout = 30s;               // silence after which the connection is dead
-  Duration keep_alive = 10s;                 // the client pings after so much silence
-  std::uint32_t datagram_size_max = wire::kDatagramSizeMax;   // largest this side can send and receive
+  Duration idle_timeout = 30s;                               // silence after which the connection is dead
+  Duration keep_alive = 10s;                                 // the client pings after so much silence
+  std::uint32_t datagram_size_max = wire::kDatagramSizeMax;  // largest this side can send and receive
   CongestionKind congestion = CongestionKind::kModel;
   std::uint64_t seed = 1;
 };
@@ -54,15 +54,15 @@ struct ResetTokenArrived {
   std::vector<std::byte> token;
 };
 
-using Event = std::variant<RequestArrived, ReplyArrived, RequestCancelled, Closed, AddressTokenArrived, PathValidated,
-                           PathFailed, ResetTokenArrived>;
+using Event = std::variant<RequestArrived, ReplyArrived, RequestCancelled, Closed, AddressTokenArrived,
+                           PathValidated, PathFailed, ResetTokenArrived>;
 
 struct ConnectionStats {
   Duration rtt_min{};
   Duration rtt_smoothed{};
   Duration queueing{};
-  double send_bandwidth = 0;      // bytes/s
-  double receive_bandwidth = 0;   // bytes/s
+  double send_bandwidth = 0;     // bytes/s
+  double receive_bandwidth = 0;  // bytes/s
   double loss = 0;
   std::uint32_t datagram_size = 0;
   ByteCount bytes_sent = 0;
@@ -107,8 +107,8 @@ class Connection {
 
   struct Packet {
     wire::PacketNumber number;
-    std::size_t payload_size = 0;   // bytes written to `payload`
-    bool mtu_probe = false;         // must go out alone, and may be refused by the interface
+    std::size_t payload_size = 0;  // bytes written to `payload`
+    bool mtu_probe = false;        // must go out alone, and may be refused by the interface
   };
   // Writes the next packet's payload. `payload` holds the largest packet (kDatagramSizeMax less header and
   // tag), or less, at least kPayloadMin, where an unproven address may get no more; then what does not
@@ -201,7 +201,7 @@ class Connection {
   TimePoint last_eliciting_sent_;
   std::uint64_t packets_since_floor_ = 0;
   Duration peer_idle_timeout_;
-  ByteCount app_limited_until_ = 0;   // delivered bytes; below: samples are app-limited
+  ByteCount app_limited_until_ = 0;  // delivered bytes; below: samples are app-limited
 
   ByteCount bytes_sent_ = 0;
   ByteCount bytes_received_ = 0;
@@ -213,7 +213,7 @@ class Connection {
   double receive_rate_ = 0;
   TimePoint receive_rate_at_{};
 
-  std::vector<SentFrame> frames_;   // scratch of the packet being assembled
+  std::vector<SentFrame> frames_;  // scratch of the packet being assembled
 };
 
 }  // namespace tusk::transport

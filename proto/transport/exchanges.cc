@@ -52,9 +52,9 @@ void Exchanges::start(Waiting&& waiting) {
   unsent_bytes_ += waiting.header.size() + waiting.body.size();
   const ByteCount capacity = waiting.reply_place.size();
   const auto priority = waiting.priority;
-  initiated_.emplace(waiting.exchange,
-                     Initiated{OutgoingMessage(std::move(waiting.header), std::move(waiting.body), priority, capacity),
-                               IncomingMessage(std::move(waiting.reply_place))});
+  initiated_.emplace(waiting.exchange, Initiated{OutgoingMessage(std::move(waiting.header),
+                                                                 std::move(waiting.body), priority, capacity),
+                                                 IncomingMessage(std::move(waiting.reply_place))});
   fresh_[static_cast<std::size_t>(priority)].push_back(waiting.exchange);
 }
 
@@ -90,7 +90,7 @@ void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes
   answered_bytes_ += accepted.request.size();
   ++answered_exchanges_;
   const auto priority = accepted.request.priority();
-  accepted.request = IncomingMessage(std::nullopt);   // frees the request's memory
+  accepted.request = IncomingMessage(std::nullopt);  // frees the request's memory
   unsent_bytes_ += header.size() + body.size();
   accepted.reply.emplace(std::move(header), std::move(body), priority, 0);
   fresh_[static_cast<std::size_t>(priority)].push_back(exchange);
@@ -100,7 +100,8 @@ void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes
 
 Result<Exchanges::Accepted*> Exchanges::accept(wire::ExchangeId exchange) {
   if (finished_.contains(index(exchange))) return nullptr;
-  if (index(exchange) >= granting_.exchanges) return fail(ErrorCode::kMalformed, "more exchanges than granted");
+  if (index(exchange) >= granting_.exchanges)
+    return fail(ErrorCode::kMalformed, "more exchanges than granted");
   return &accepted_.try_emplace(exchange).first->second;
 }
 
@@ -110,7 +111,8 @@ Result<void> Exchanges::account(Accepted& accepted) {
   const ByteCount size = request.knows_sizes() ? request.size() : request.body_received_end();
   opened_bytes_ += size - accepted.accounted;
   accepted.accounted = size;
-  if (opened_bytes_ > granting_.request_bytes) return fail(ErrorCode::kMalformed, "more request bytes than granted");
+  if (opened_bytes_ > granting_.request_bytes)
+    return fail(ErrorCode::kMalformed, "more request bytes than granted");
   return {};
 }
 
@@ -137,8 +139,8 @@ Result<void> Exchanges::handle_header(const wire::MessageHeaderFrame& frame) {
   if (accepted->request.complete()) {
     accepted->delivered = true;
     const IncomingMessage& request = accepted->request;
-    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(), request.reply_capacity(),
-                                     request.priority()});
+    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(),
+                                     request.reply_capacity(), request.priority()});
   }
   return {};
 }
@@ -166,8 +168,8 @@ Result<void> Exchanges::handle_body(const wire::BodyFrame& frame) {
   if (accepted->request.complete()) {
     accepted->delivered = true;
     const IncomingMessage& request = accepted->request;
-    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(), request.reply_capacity(),
-                                     request.priority()});
+    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(),
+                                     request.reply_capacity(), request.priority()});
   }
   return {};
 }
@@ -177,10 +179,12 @@ Result<void> Exchanges::handle_cancel(const wire::CancelFrame& frame) {
   TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
   if (!accepted) return {};
   if (!accepted->request.knows_sizes() && !accepted->reply) {
-    if (frame.request_bytes < accepted->accounted) return fail(ErrorCode::kMalformed, "a cancel of less than was sent");
+    if (frame.request_bytes < accepted->accounted)
+      return fail(ErrorCode::kMalformed, "a cancel of less than was sent");
     opened_bytes_ += frame.request_bytes - accepted->accounted;
   }
-  if (opened_bytes_ > granting_.request_bytes) return fail(ErrorCode::kMalformed, "more request bytes than granted");
+  if (opened_bytes_ > granting_.request_bytes)
+    return fail(ErrorCode::kMalformed, "more request bytes than granted");
   if (accepted->reply) {
     unsent_bytes_ -= accepted->reply->unsent();
   } else {
@@ -220,7 +224,8 @@ OutgoingMessage* Exchanges::find_outgoing(wire::ExchangeId exchange, bool** queu
 }
 
 bool Exchanges::has_outgoing() const {
-  return !cancels_.empty() || !repair_.empty() || std::any_of(fresh_.begin(), fresh_.end(), [](const auto& q) { return !q.empty(); });
+  return !cancels_.empty() || !repair_.empty() ||
+         std::any_of(fresh_.begin(), fresh_.end(), [](const auto& q) { return !q.empty(); });
 }
 
 std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, OutgoingMessage& message,

@@ -44,8 +44,8 @@ using ExchangeEvent = std::variant<RequestArrived, ReplyArrived, RequestCancelle
 
 // How much a side lets its peer open; also what it assumes of the peer at the start.
 struct CreditLimits {
-  ByteCount request_bytes = 64ull << 20;   // of requests not answered yet
-  std::uint64_t exchanges = 16384;         // likewise
+  ByteCount request_bytes = 64ull << 20;  // of requests not answered yet
+  std::uint64_t exchanges = 16384;        // likewise
 };
 
 class Exchanges {
@@ -101,8 +101,8 @@ class Exchanges {
   struct Accepted {
     IncomingMessage request{std::nullopt};
     std::optional<OutgoingMessage> reply;
-    ByteCount accounted = 0;            // of the request's size, against the credit
-    bool delivered = false;             // handed to the layer above
+    ByteCount accounted = 0;  // of the request's size, against the credit
+    bool delivered = false;   // handed to the layer above
     bool queued_for_repair = false;
   };
   struct Waiting {
@@ -111,7 +111,7 @@ class Exchanges {
     SharedBytes body;
     MutableSharedBytes reply_place;
     wire::Priority priority;
-    bool cancelled = false;   // keeps its place, because the peer counts exchanges by their number
+    bool cancelled = false;  // keeps its place, because the peer counts exchanges by their number
   };
 
   [[nodiscard]] bool mine(wire::ExchangeId exchange) const { return (exchange.value() & 1) == parity_; }
@@ -119,12 +119,13 @@ class Exchanges {
   void start(Waiting&& waiting);
   void start_waiting();
   [[nodiscard]] bool credit_allows(const Waiting& waiting) const;
-  [[nodiscard]] Result<Accepted*> accept(wire::ExchangeId exchange);   // nullptr: finished before
+  [[nodiscard]] Result<Accepted*> accept(wire::ExchangeId exchange);  // nullptr: finished before
   [[nodiscard]] Result<void> account(Accepted& accepted);
   void finish_accepted(wire::ExchangeId exchange);
   OutgoingMessage* find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair);
   [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,
-                                            const OutgoingMessage::Position& position, bool lost, std::size_t room);
+                                            const OutgoingMessage::Position& position, bool lost,
+                                            std::size_t room);
 
   const std::uint64_t parity_;
   const CreditLimits limits_;
@@ -134,7 +135,7 @@ class Exchanges {
   std::deque<Waiting> waiting_;
   std::deque<wire::CancelFrame> cancels_;
   std::uint64_t next_index_ = 0;
-  IntervalSet finished_;                // indexes of the peer's exchanges that are over
+  IntervalSet finished_;  // indexes of the peer's exchanges that are over
 
   std::deque<wire::ExchangeId> repair_;
   std::array<std::deque<wire::ExchangeId>, wire::kPriorityCount> fresh_;

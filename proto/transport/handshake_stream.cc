@@ -13,7 +13,8 @@ bool HandshakeStream::write_frames(TimePoint now, ByteWriter& writer) {
     ack_due_ = false;
   }
   if (next_ < outgoing_.size() && writer.room() > wire::kCryptoFrameOverhead) {
-    const std::size_t length = std::min<std::size_t>(outgoing_.size() - next_, writer.room() - wire::kCryptoFrameOverhead);
+    const std::size_t length =
+        std::min<std::size_t>(outgoing_.size() - next_, writer.room() - wire::kCryptoFrameOverhead);
     write_frame(wire::CryptoFrame{next_, std::span(outgoing_).subspan(next_, length)}, writer);
     next_ += length;
     if (sent_at_ == kNever) sent_at_ = now;

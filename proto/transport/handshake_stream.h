@@ -33,7 +33,7 @@ class HandshakeStream {
   void restart() {
     next_ = acked_;
     timeout_ = kTimeoutInitial;
-    sent_at_ = kNever;   // the answer will be one to this sending
+    sent_at_ = kNever;  // the answer will be one to this sending
   }
 
   // Appends frames while there is something to send and room for it; false: nothing was written.

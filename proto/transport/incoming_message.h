@@ -28,7 +28,9 @@ class IncomingMessage {
   [[nodiscard]] ByteCount size() const { return header_size_ + body_size_; }
   [[nodiscard]] ByteCount body_size() const { return body_size_; }
   // One past the last body byte that came.
-  [[nodiscard]] ByteCount body_received_end() const { return body_received_.empty() ? 0 : body_received_.back().end; }
+  [[nodiscard]] ByteCount body_received_end() const {
+    return body_received_.empty() ? 0 : body_received_.back().end;
+  }
   [[nodiscard]] wire::Priority priority() const { return priority_; }
   [[nodiscard]] ByteCount reply_capacity() const { return reply_capacity_; }
 

@@ -15,7 +15,7 @@ constexpr ByteCount kWindowMin = 16 * kPacket;
 constexpr double kInitialRate = 64.0 * kPacket / 0.010;  // bytes/s before the first round trip is known
 constexpr ByteCount kBurstBytesMin = 4 * kPacket;
 constexpr double kBurstSeconds = 250e-6;
-constexpr double kRateMin = 10.0 * kPacket;              // ten packets a second keep a dying path alive
+constexpr double kRateMin = 10.0 * kPacket;  // ten packets a second keep a dying path alive
 
 // Startup: enough to double every round trip (2/ln 2 = 2.885 is the least that doubles with pacing; a
 // little less overshoots less and still grows 2.7x in practice).
@@ -63,12 +63,18 @@ ModelController::ModelController(std::uint64_t seed)
 
 std::string_view ModelController::state() const {
   switch (state_) {
-    case State::kStartup: return "startup";
-    case State::kDrain: return "drain";
-    case State::kUp: return "up";
-    case State::kDown: return "down";
-    case State::kCruise: return "cruise";
-    case State::kPush: return "push";
+    case State::kStartup:
+      return "startup";
+    case State::kDrain:
+      return "drain";
+    case State::kUp:
+      return "up";
+    case State::kDown:
+      return "down";
+    case State::kCruise:
+      return "cruise";
+    case State::kPush:
+      return "push";
   }
   return "?";
 }
@@ -84,9 +90,8 @@ void ModelController::handle_ack(const AckEvent& event, const RttEstimator& rtt)
   if (state_ == State::kStartup && rtt.has_sample() && bandwidth_ > 0 && rtt.queueing() > queue_target_ &&
       round_ > 2)
     enter(State::kDrain);
-  if (state_ == State::kDrain &&
-      (rtt.queueing() < queue_target_ / 4 ||
-       static_cast<double>(event.in_flight) < bandwidth_ * to_seconds(rtt_min_)))
+  if (state_ == State::kDrain && (rtt.queueing() < queue_target_ / 4 ||
+                                  static_cast<double>(event.in_flight) < bandwidth_ * to_seconds(rtt_min_)))
     enter(State::kCruise);
   control(rtt);
 }
@@ -139,8 +144,10 @@ void ModelController::end_round(const AckEvent& event, const RttEstimator& rtt) 
     if (!samples_.empty()) bandwidth_ = samples_.front().rate;
     follow_collapse(queue);
     learn_loss();
-    if (state_ == State::kStartup) end_startup_round();
-    else advance_cycle(event, queue);
+    if (state_ == State::kStartup)
+      end_startup_round();
+    else
+      advance_cycle(event, queue);
   }
   round_rate_ = 0;
   round_app_limited_ = true;
@@ -148,10 +155,12 @@ void ModelController::end_round(const AckEvent& event, const RttEstimator& rtt) 
 }
 
 void ModelController::end_startup_round() {
-  startup_cap_ = std::max(static_cast<double>(kTrainBytesMin), static_cast<double>(round_acked_ + round_lost_)) *
-                 kTrainGrowth / to_seconds(std::max(rtt_min_, Duration(50us)));
+  startup_cap_ =
+      std::max(static_cast<double>(kTrainBytesMin), static_cast<double>(round_acked_ + round_lost_)) *
+      kTrainGrowth / to_seconds(std::max(rtt_min_, Duration(50us)));
   // The path carries what trains said it would: the rest is found by pushing.
-  if (trains_.size() >= kTrainsSeveral && round_rate_ > kTrainsConfirmed * pacing_rate_) return enter(State::kUp);
+  if (trains_.size() >= kTrainsSeveral && round_rate_ > kTrainsConfirmed * pacing_rate_)
+    return enter(State::kUp);
   if (bandwidth_ >= plateau_ * kStartupGrowth) {
     plateau_ = bandwidth_;
     plateau_rounds_ = 0;
@@ -180,7 +189,8 @@ void ModelController::follow_collapse(Duration queue) {
 
 void ModelController::advance_cycle(const AckEvent&, Duration queue) {
   switch (state_) {
-    case State::kStartup: return;
+    case State::kStartup:
+      return;
     case State::kDrain:
       if (rounds_in_state_ >= kDownRoundsMax) enter(State::kCruise);
       return;
@@ -220,12 +230,18 @@ void ModelController::enter(State state) {
 
 double ModelController::gain(Duration queue) const {
   switch (state_) {
-    case State::kStartup: return kStartupGain;
-    case State::kDrain: return kDrainGain;
-    case State::kUp: return kUpGain;
-    case State::kDown: return kDownGain;
-    case State::kPush: return kPushGain;
-    case State::kCruise: return queue > queue_target_ ? 0.9 : queue > queue_target_ / 2 ? 0.98 : 1.0;
+    case State::kStartup:
+      return kStartupGain;
+    case State::kDrain:
+      return kDrainGain;
+    case State::kUp:
+      return kUpGain;
+    case State::kDown:
+      return kDownGain;
+    case State::kPush:
+      return kPushGain;
+    case State::kCruise:
+      return queue > queue_target_ ? 0.9 : queue > queue_target_ / 2 ? 0.98 : 1.0;
   }
   return 1.0;
 }
@@ -248,8 +264,10 @@ void ModelController::control_startup(double round_trip) {
     pacing_rate_ = std::max(kInitialRate, kStartupGain * static_cast<double>(kInitialWindow) / round_trip);
     return;
   }
-  const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * static_cast<double>(kInitialWindow) / round_trip;
-  const double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap) : kStartupGain * bandwidth_;
+  const double cap =
+      startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * static_cast<double>(kInitialWindow) / round_trip;
+  const double rate =
+      estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap) : kStartupGain * bandwidth_;
   pacing_rate_ = std::max({kRateMin, rate, kStartupGain * static_cast<double>(kInitialWindow) / round_trip});
   const double window = pacing_rate_ * (round_trip + to_seconds(queue_target_ + kHostDelay));
   window_ = kInitialWindow + static_cast<ByteCount>(window);
@@ -266,7 +284,8 @@ void ModelController::handle_outage(TimePoint) {
 
 std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind, std::uint64_t seed) {
   switch (kind) {
-    case CongestionKind::kModel: return std::make_unique<ModelController>(seed);
+    case CongestionKind::kModel:
+      return std::make_unique<ModelController>(seed);
   }
   return nullptr;
 }

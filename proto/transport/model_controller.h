@@ -56,19 +56,19 @@ class ModelController : public CongestionController {
 
   // Monotone queue: the maximum of the last rounds is in front.
   std::deque<RoundSample> samples_;
-  double bandwidth_ = 0;         // bytes/s delivered
-  double round_rate_ = 0;        // best sample of this round
+  double bandwidth_ = 0;   // bytes/s delivered
+  double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
   double bandwidth_before_probe_ = 0;
-  double plateau_ = 0;           // startup: the rate to beat
+  double plateau_ = 0;  // startup: the rate to beat
   int plateau_rounds_ = 0;
 
-  std::deque<PacketTrain> trains_;   // the last ones; the newest still grows
-  double startup_cap_ = 0;       // no faster than so much more than the round before
+  std::deque<PacketTrain> trains_;  // the last ones; the newest still grows
+  double startup_cap_ = 0;          // no faster than so much more than the round before
 
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
-  double random_loss_ = 0;       // share of packets the path loses without being full
+  double random_loss_ = 0;  // share of packets the path loses without being full
 
   Duration queue_target_{};
   Duration rtt_min_{};

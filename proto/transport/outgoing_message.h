@@ -65,9 +65,9 @@ class OutgoingMessage {
  private:
   struct Segment {
     SharedBytes data;
-    ByteCount next = 0;   // below: sent at least once
+    ByteCount next = 0;  // below: sent at least once
     IntervalSet acked;
-    IntervalSet lost;     // sent, lost, not sent again yet; disjoint from acked
+    IntervalSet lost;  // sent, lost, not sent again yet; disjoint from acked
     [[nodiscard]] bool fully_acked() const { return acked.covers(0, data.size()); }
   };
   Segment& segment(Part part) { return segments_[static_cast<std::size_t>(part)]; }

@@ -16,7 +16,8 @@ namespace tusk::transport {
 class PathMtu {
  public:
   // Largest UDP payload of common paths: 9000 and 1500 byte MTU over IPv4 and IPv6, PPPoE, tunnels.
-  static constexpr std::array<std::uint32_t, 9> kCandidates = {1312, 1372, 1412, 1440, 1452, 1464, 1472, 8952, 8972};
+  static constexpr std::array<std::uint32_t, 9> kCandidates = {1312, 1372, 1412, 1440, 1452,
+                                                               1464, 1472, 8952, 8972};
   static constexpr int kAttemptsMax = 3;
   static constexpr int kBlackHoleLosses = 3;
   static constexpr Duration kRetryAfterBlackHole = 60s;
@@ -48,9 +49,9 @@ class PathMtu {
  private:
   std::uint32_t confirmed_ = wire::kDatagramSizeMin;
   std::uint32_t size_max_;
-  std::size_t next_candidate_ = 0;   // in this round of probes
+  std::size_t next_candidate_ = 0;  // in this round of probes
   int attempts_ = 0;
-  TimePoint round_at_{};             // when the next round of probes may start
+  TimePoint round_at_{};  // when the next round of probes may start
   int full_size_losses_ = 0;
 };
 

@@ -17,7 +17,8 @@ void append_frames(const SentPacket& packet, std::vector<SentFrame>& out) {
 
 }  // namespace
 
-void SentPackets::record(TimePoint now, std::uint32_t size, std::vector<SentFrame>& frames, bool app_limited) {
+void SentPackets::record(TimePoint now, std::uint32_t size, std::vector<SentFrame>& frames,
+                         bool app_limited) {
   while (!packets_.empty() && packets_.front().state == State::kUntracked) {
     packets_.pop_front();
     ++base_;
@@ -76,7 +77,8 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       const Duration raw = now - packet.sent_at;
       outcome.event.rtt = raw > delay ? raw - delay : raw;
       rtt.add(now, outcome.event.rtt);
-      outcome.event.train = train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);
+      outcome.event.train =
+          train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);
     }
     sample_rate(now, packet, ack, rtt.minimum(), outcome);
     probe_count_ = 0;
@@ -98,7 +100,8 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   return true;
 }
 
-void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEstimator& rtt, Outcome& outcome) {
+void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEstimator& rtt,
+                              Outcome& outcome) {
   SentPacket& packet = at(number);
   if (packet.state == State::kLost) {
     // Late, not lost: wait longer for others before giving them up.
@@ -120,8 +123,8 @@ void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEsti
   append_frames(packet, outcome.acked);
 }
 
-void SentPackets::sample_rate(TimePoint now, const SentPacket& newest, const wire::AckFrame& ack, Duration rtt_min,
-                              Outcome& outcome) {
+void SentPackets::sample_rate(TimePoint now, const SentPacket& newest, const wire::AckFrame& ack,
+                              Duration rtt_min, Outcome& outcome) {
   const ByteCount bytes = delivered_ - newest.delivered;
   const Duration send_elapsed = newest.sent_at - newest.first_sent_at;
   Duration ack_elapsed = now - newest.delivered_at;

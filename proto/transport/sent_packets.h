@@ -26,29 +26,37 @@ namespace tusk::transport {
 // What a packet carried that matters when it is acknowledged or lost.
 struct SentFrame {
   enum class Kind : std::uint8_t {
-    kBody, kHeader, kCancel, kCredit, kSettings, kPing, kMtuProbe, kPathResponse, kAddressToken,
+    kBody,
+    kHeader,
+    kCancel,
+    kCredit,
+    kSettings,
+    kPing,
+    kMtuProbe,
+    kPathResponse,
+    kAddressToken,
     kResetToken
   };
   Kind kind = Kind::kPing;
-  wire::ExchangeId exchange;   // kBody, kHeader, kCancel
-  std::uint32_t offset = 0;    // kBody, kHeader; kMtuProbe: the size probed
+  wire::ExchangeId exchange;  // kBody, kHeader, kCancel
+  std::uint32_t offset = 0;   // kBody, kHeader; kMtuProbe: the size probed
   std::uint32_t length = 0;
 };
 
 struct SentPacket {
   enum class State : std::uint8_t { kUntracked, kOutstanding, kAcked, kLost };
   TimePoint sent_at{};
-  std::uint32_t size = 0;      // bytes of the datagram
+  std::uint32_t size = 0;  // bytes of the datagram
   State state = State::kUntracked;
   bool app_limited = false;
-  bool mtu_probe = false;      // its loss says nothing of congestion
+  bool mtu_probe = false;  // its loss says nothing of congestion
   // For the delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3.1): the state at sending.
   ByteCount delivered = 0;
   TimePoint delivered_at{};
   TimePoint first_sent_at{};
   std::uint64_t delivered_received_us = 0;  // receiver's clock
   TimePoint lost_at{};
-  SentFrame frame;                          // nearly every packet has just one
+  SentFrame frame;  // nearly every packet has just one
   std::vector<SentFrame> more;
 };
 
@@ -63,7 +71,7 @@ class SentPackets {
   struct Outcome {
     std::vector<SentFrame> acked;
     std::vector<SentFrame> lost;
-    AckEvent event;           // for the congestion controller
+    AckEvent event;  // for the congestion controller
     bool any_acked = false;
     bool full_size_acked = false;  // a packet of the size being watched, or larger
     // Likewise lost, and none of that size sent after it has arrived: what loses at random does not
@@ -83,7 +91,8 @@ class SentPackets {
   void record(TimePoint now, std::uint32_t size, std::vector<SentFrame>& frames, bool app_limited);
 
   // False: the peer acknowledges what was never sent; it is broken.
-  [[nodiscard]] bool handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstimator& rtt, Outcome& outcome);
+  [[nodiscard]] bool handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstimator& rtt,
+                                Outcome& outcome);
   // Time-based loss detection; true when a probe must be sent.
   [[nodiscard]] bool handle_timeout(TimePoint now, const RttEstimator& rtt, Outcome& outcome);
   [[nodiscard]] TimePoint next_timeout(const RttEstimator& rtt) const;
@@ -119,11 +128,11 @@ class SentPackets {
   void forget_settled(TimePoint now, const RttEstimator& rtt);
   [[nodiscard]] Duration loss_delay(const RttEstimator& rtt) const;
 
-  std::deque<SentPacket> packets_;      // by number, from base_
+  std::deque<SentPacket> packets_;  // by number, from base_
   std::uint64_t base_ = 0;
-  IntervalSet acked_;                   // numbers >= base_
-  std::uint64_t ack_next_ = 0;          // one past the largest acknowledged
-  std::deque<std::uint64_t> gaps_;      // numbers below ack_next_ not acknowledged yet, by sending time
+  IntervalSet acked_;               // numbers >= base_
+  std::uint64_t ack_next_ = 0;      // one past the largest acknowledged
+  std::deque<std::uint64_t> gaps_;  // numbers below ack_next_ not acknowledged yet, by sending time
   TimePoint loss_due_at_ = kNever;
 
   ByteCount in_flight_ = 0;

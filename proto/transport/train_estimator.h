@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "proto/base/time.h"
 #include "proto/base/strong_int.h"
+#include "proto/base/time.h"
 #include "proto/transport/congestion.h"
 #include "proto/wire/types.h"
 
@@ -26,8 +26,8 @@ class TrainEstimator {
 
   // An acknowledgement whose largest packet is new: its number, when it left, its size, when it arrived by
   // the receiver's clock.
-  [[nodiscard]] std::optional<PacketTrain> handle_ack(wire::PacketNumber number, TimePoint sent_at, std::uint32_t size,
-                                                 std::uint64_t received_us) {
+  [[nodiscard]] std::optional<PacketTrain> handle_ack(wire::PacketNumber number, TimePoint sent_at,
+                                                      std::uint32_t size, std::uint64_t received_us) {
     const bool same = started_ && sent_at >= train_sent_at_ && sent_at - train_sent_at_ <= kTogether;
     if (!same) {
       started_ = true;
@@ -39,7 +39,8 @@ class TrainEstimator {
     }
     const std::uint64_t packets = number - first_;
     if (number <= first_ || packets < kPacketsMin || received_us < first_received_us_) return std::nullopt;
-    const Duration spread = std::chrono::microseconds(std::min(received_us - first_received_us_, kSpreadMaxUs));
+    const Duration spread =
+        std::chrono::microseconds(std::min(received_us - first_received_us_, kSpreadMaxUs));
     return PacketTrain{trains_, packets * size, spread};
   }
 

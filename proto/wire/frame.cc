@@ -125,33 +125,48 @@ std::optional<Frame> read_crypto(ByteReader& reader) {
 
 std::optional<Frame> read_frame(ByteReader& reader) {
   switch (static_cast<FrameType>(reader.u8())) {
-    case FrameType::kPadding: return read_padding(reader);
-    case FrameType::kPing: return PingFrame{};
-    case FrameType::kAck: return read_ack(reader);
-    case FrameType::kSettings: return read_settings(reader);
+    case FrameType::kPadding:
+      return read_padding(reader);
+    case FrameType::kPing:
+      return PingFrame{};
+    case FrameType::kAck:
+      return read_ack(reader);
+    case FrameType::kSettings:
+      return read_settings(reader);
     case FrameType::kCredit: {
       CreditFrame frame;
       frame.request_bytes = reader.varint();
       frame.exchanges = reader.varint();
       return checked(reader, frame);
     }
-    case FrameType::kFloor: return checked(reader, FloorFrame{PacketNumber(reader.varint())});
-    case FrameType::kMessageHeader: return read_message_header(reader);
+    case FrameType::kFloor:
+      return checked(reader, FloorFrame{PacketNumber(reader.varint())});
+    case FrameType::kMessageHeader:
+      return read_message_header(reader);
     case FrameType::kCancel: {
       CancelFrame frame;
       frame.exchange = ExchangeId(reader.varint());
       frame.request_bytes = reader.varint();
       return checked(reader, frame);
     }
-    case FrameType::kPathChallenge: return checked(reader, PathChallengeFrame{reader.u64()});
-    case FrameType::kPathResponse: return checked(reader, PathResponseFrame{reader.u64()});
-    case FrameType::kClose: return read_close(reader);
-    case FrameType::kAddressToken: return read_address_token(reader);
-    case FrameType::kResetToken: return checked(reader, ResetTokenFrame{reader.take(kResetTokenSize)});
-    case FrameType::kBody: return read_body(reader, false);
-    case FrameType::kSizedBody: return read_body(reader, true);
-    case FrameType::kCrypto: return read_crypto(reader);
-    case FrameType::kCryptoAck: return checked(reader, CryptoAckFrame{reader.varint()});
+    case FrameType::kPathChallenge:
+      return checked(reader, PathChallengeFrame{reader.u64()});
+    case FrameType::kPathResponse:
+      return checked(reader, PathResponseFrame{reader.u64()});
+    case FrameType::kClose:
+      return read_close(reader);
+    case FrameType::kAddressToken:
+      return read_address_token(reader);
+    case FrameType::kResetToken:
+      return checked(reader, ResetTokenFrame{reader.take(kResetTokenSize)});
+    case FrameType::kBody:
+      return read_body(reader, false);
+    case FrameType::kSizedBody:
+      return read_body(reader, true);
+    case FrameType::kCrypto:
+      return read_crypto(reader);
+    case FrameType::kCryptoAck:
+      return checked(reader, CryptoAckFrame{reader.varint()});
   }
   return std::nullopt;
 }

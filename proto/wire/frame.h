@@ -31,10 +31,10 @@ enum class FrameType : std::uint8_t {
   kClose = 0x0d,
   kAddressToken = 0x0e,
   kResetToken = 0x0f,
-  kBody = 0x10,        // data to the end of the packet
-  kSizedBody = 0x11,   // data with a length
-  kCrypto = 0x20,      // handshake packets only
-  kCryptoAck = 0x21,   // handshake packets only
+  kBody = 0x10,       // data to the end of the packet
+  kSizedBody = 0x11,  // data with a length
+  kCrypto = 0x20,     // handshake packets only
+  kCryptoAck = 0x21,  // handshake packets only
 };
 
 // Fills a packet up to a size; a run of zero bytes is one padding frame.
@@ -51,10 +51,10 @@ struct AckRange {
   PacketNumber last;
 };
 struct AckFrame {
-  std::uint64_t delay_us = 0;         // from the arrival of the largest to the sending of this frame
-  std::uint64_t received_at_us = 0;   // when the largest arrived, by the receiver's clock
-  std::uint64_t congestion_marks = 0; // packets that came with ECN CE, so far
-  std::vector<AckRange> ranges;       // never empty
+  std::uint64_t delay_us = 0;          // from the arrival of the largest to the sending of this frame
+  std::uint64_t received_at_us = 0;    // when the largest arrived, by the receiver's clock
+  std::uint64_t congestion_marks = 0;  // packets that came with ECN CE, so far
+  std::vector<AckRange> ranges;        // never empty
 };
 
 // What a side can do, sent first. Unknown keys are ignored.
@@ -129,7 +129,7 @@ struct AddressTokenFrame {
 
 // Given by the server: a reset packet that shows it comes from this server, which forgot the connection.
 struct ResetTokenFrame {
-  std::span<const std::byte> token;   // kResetTokenSize bytes
+  std::span<const std::byte> token;  // kResetTokenSize bytes
 };
 
 // A piece of the TLS handshake's bytes.

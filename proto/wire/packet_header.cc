@@ -48,7 +48,8 @@ std::optional<ParsedShort> parse_short_header(std::span<const std::byte> datagra
 std::optional<ParsedLong> parse_long_header(std::span<const std::byte> datagram) {
   ByteReader reader(datagram);
   const std::uint8_t first = reader.u8();
-  if ((first & (kLongBit | kOursBit)) != (kLongBit | kOursBit) || (first & kLongReserved)) return std::nullopt;
+  if ((first & (kLongBit | kOursBit)) != (kLongBit | kOursBit) || (first & kLongReserved))
+    return std::nullopt;
   const int type = (first >> kLongTypeShift) & 3;
   ParsedLong parsed;
   parsed.header.type = static_cast<LongType>(type);

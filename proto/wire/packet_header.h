@@ -30,7 +30,7 @@ struct LongHeader {
   std::uint32_t version = kVersion;
   ConnectionIdBytes to;
   ConnectionIdBytes from;
-  std::span<const std::byte> token;     // handshake: presented by the client; retry, reset: given by the server
+  std::span<const std::byte> token;  // handshake: presented by the client; retry, reset: given by the server
   std::uint32_t packet_number_low = 0;  // handshake only
 };
 

@@ -14,12 +14,6 @@ namespace {
 
 using AttributesOf = MountedTest;
 
-struct stat status(const std::string& path) {
-  struct stat st {};
-  EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
-  return st;
-}
-
 TEST_F(AttributesOf, AreTheServers) {
   write_file(on_server("a"), noise(10'000));
   ASSERT_EQ(::chmod(on_server("a").c_str(), 0640), 0);

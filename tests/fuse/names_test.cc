@@ -29,12 +29,6 @@ std::vector<std::string> list(const std::string& directory) {
   return names;
 }
 
-struct stat status(const std::string& path) {
-  struct stat st {};
-  EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
-  return st;
-}
-
 bool exists(const std::string& path) {
   struct stat st {};
   return ::lstat(path.c_str(), &st) == 0;

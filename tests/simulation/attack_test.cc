@@ -4,14 +4,14 @@
 namespace tusk::simulation {
 namespace {
 
-constexpr ByteCount kSize = 4 * kMiB;
+constexpr ByteCount kAttackedBytes = 4 * kMiB;
 
 TEST(Attack, ReplayedPacketsAreDropped) {
   SecurePair pair(secure_wan());
   const Recorder to_server(pair, Role::kServer);
   const Recorder to_client(pair, Role::kClient);
   ASSERT_TRUE(pair.connect(1s));
-  stream_both_ways(pair, kSize);
+  stream_both_ways(pair, kAttackedBytes);
   expect_well(pair, 10s);
   const auto client = pair.client().connection().stats();
   const auto server = pair.front().secure()->connection().stats();
@@ -34,7 +34,7 @@ TEST(Attack, ReplaysWhileTheTransferRunsChangeNothing) {
   const Recorder to_server(pair, Role::kServer);
   const Recorder to_client(pair, Role::kClient);
   ASSERT_TRUE(pair.connect(1s));
-  stream_both_ways(pair, kSize);
+  stream_both_ways(pair, kAttackedBytes);
   pair.every(1ms, [&] {
     for (const Recorder* recorder : {&to_server, &to_client})
       if (!recorder->datagrams.empty() && pair.elapsed() < 2s)
@@ -49,7 +49,7 @@ TEST(Attack, ChangedPacketsAreDropped) {
   options.world.path.deliver_damaged = true;
   SecurePair pair(options);
   ASSERT_TRUE(pair.connect(10s));
-  stream_both_ways(pair, kSize);
+  stream_both_ways(pair, kAttackedBytes);
   expect_well(pair, 20s);
   EXPECT_GT(pair.client().drops().unauthenticated, 10u);
 }

@@ -4,7 +4,7 @@
 namespace tusk::simulation {
 namespace {
 
-constexpr ByteCount kSize = 8 * kMiB;
+constexpr ByteCount kProbedBytes = 8 * kMiB;
 constexpr std::uint32_t kUdpOverhead = SimPath::kIpOverhead;
 
 class PathMtuOf : public testing::TestWithParam<std::uint32_t> {};
@@ -13,8 +13,8 @@ TEST_P(PathMtuOf, IsFoundAndUsed) {
   SimOptions options = wan();
   options.path.mtu = GetParam();
   SimPair pair(options);
-  stream_both_ways(pair, kSize);
-  expect_well(pair, 2 * at_full_speed(kSize) + 1s);
+  stream_both_ways(pair, kProbedBytes);
+  expect_well(pair, 2 * at_full_speed(kProbedBytes) + 1s);
   // The candidates leave at most this much of a path unused: 1280 is what IPv6 needs, over IPv4 here.
   const std::uint32_t unused = 20;
   EXPECT_GE(pair.client().stats().datagram_size + kUdpOverhead + unused, GetParam());
@@ -28,8 +28,8 @@ TEST(PathMtu, TheTwoDirectionsMayDiffer) {
   options.path.mtu = 9000;
   SimPair pair(options);
   pair.path().add_sieve(Role::kServer, [](std::span<std::byte> datagram) { return datagram.size() < 1400; });
-  stream_both_ways(pair, kSize);
-  expect_well(pair, 2 * at_full_speed(kSize) + 1s);
+  stream_both_ways(pair, kProbedBytes);
+  expect_well(pair, 2 * at_full_speed(kProbedBytes) + 1s);
   EXPECT_LT(pair.client().stats().datagram_size, 1472u);
   EXPECT_EQ(pair.server().stats().datagram_size, 8972u);
 }
@@ -41,9 +41,9 @@ TEST_P(Shrinking, IsNoticedWithoutBeingTold) {
   SimOptions options = wan();
   options.path.mtu = before;
   SimPair pair(options);
-  stream_both_ways(pair, 2 * kSize);
+  stream_both_ways(pair, 2 * kProbedBytes);
   pair.schedule(TimePoint(700ms), [&, mtu = after] { pair.path().change_mtu(mtu); });
-  expect_well(pair, 3 * at_full_speed(2 * kSize) + 3s);
+  expect_well(pair, 3 * at_full_speed(2 * kProbedBytes) + 3s);
   EXPECT_LE(pair.server().stats().datagram_size + kUdpOverhead, after);
 }
 INSTANTIATE_TEST_SUITE_P(Paths, Shrinking,
@@ -57,16 +57,16 @@ INSTANTIATE_TEST_SUITE_P(Paths, Shrinking,
 TEST(PathMtu, ShrinkingUnderLossIsNoticedToo) {
   SimOptions options = wan_with([](LinkParameters& link) { link.loss = 0.02; });
   SimPair pair(options);
-  stream_both_ways(pair, 2 * kSize);
+  stream_both_ways(pair, 2 * kProbedBytes);
   pair.schedule(TimePoint(700ms), [&] { pair.path().change_mtu(1300); });
-  expect_well(pair, 3 * at_full_speed(2 * kSize) + 4s);
+  expect_well(pair, 3 * at_full_speed(2 * kProbedBytes) + 4s);
 }
 
 TEST(PathMtu, RandomLossIsNotTakenForABlackHole) {
   // Several losses in a row are told by the timer, without an acknowledgement between them.
   SimPair pair(wan_with([](LinkParameters& link) { link.loss = 0.05; }));
-  stream_both_ways(pair, 2 * kSize);
-  expect_well(pair, 2 * at_full_speed(2 * kSize) + 2s);
+  stream_both_ways(pair, 2 * kProbedBytes);
+  expect_well(pair, 2 * at_full_speed(2 * kProbedBytes) + 2s);
   EXPECT_EQ(pair.server().stats().datagram_size, 1472u);
 }
 

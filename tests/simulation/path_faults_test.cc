@@ -5,12 +5,12 @@
 namespace tusk::simulation {
 namespace {
 
-constexpr ByteCount kSize = 16 * kMiB;
+constexpr ByteCount kFaultyBytes = 16 * kMiB;
 
 // 16 MiB each way in `times` of what the line alone would take; returns the world for more questions.
 void expect_fast(SimPair& pair, double times) {
-  stream_both_ways(pair, kSize);
-  expect_well(pair, from_seconds(times * to_seconds(at_full_speed(kSize))) + 1s);
+  stream_both_ways(pair, kFaultyBytes);
+  expect_well(pair, from_seconds(times * to_seconds(at_full_speed(kFaultyBytes))) + 1s);
 }
 
 TEST(PathFaults, NoneNeedNoRepair) {
@@ -25,7 +25,7 @@ TEST_P(RandomLoss, CostsLittleMoreThanItself) {
   SimPair pair(wan_with([](LinkParameters& link) { link.loss = GetParam(); }));
   expect_fast(pair, 1.4 + 2 * GetParam());
   // A queue overrun at the start-up costs a little as well.
-  EXPECT_LT(sent_twice(pair, Role::kServer, kSize), GetParam() * 1.3 + 0.12);
+  EXPECT_LT(sent_twice(pair, Role::kServer, kFaultyBytes), GetParam() * 1.3 + 0.12);
 }
 INSTANTIATE_TEST_SUITE_P(Shares, RandomLoss, testing::Values(0.001, 0.01, 0.05), [](const auto& share) {
   return "Permille" + std::to_string(int(share.param * 1000));
@@ -82,7 +82,7 @@ TEST(PathFaults, EverythingAtOnce) {
 
 TEST(PathFaults, AnOutageIsSurvived) {
   SimPair pair(wan());
-  pair.traffic().stream(4 * kSize, 8 * kMiB, Kind::kFetch);
+  pair.traffic().stream(4 * kFaultyBytes, 8 * kMiB, Kind::kFetch);
   pair.schedule(TimePoint(2s), [&] {
     pair.change_links([](auto& to_server, auto& to_client) { to_server.outage = to_client.outage = true; });
   });
@@ -90,18 +90,18 @@ TEST(PathFaults, AnOutageIsSurvived) {
     pair.change_links([](auto& to_server, auto& to_client) { to_server.outage = to_client.outage = false; });
   });
   // 5.4 s of transfer, 5 s of nothing, and a little to notice that it is over.
-  expect_well(pair, 5s + at_full_speed(4 * kSize) + 4s);
-  EXPECT_LT(sent_twice(pair, Role::kServer, 4 * kSize), 0.12);
+  expect_well(pair, 5s + at_full_speed(4 * kFaultyBytes) + 4s);
+  EXPECT_LT(sent_twice(pair, Role::kServer, 4 * kFaultyBytes), 0.12);
 }
 
 TEST(PathFaults, AnOutageOfTheWayBackIsSurvived) {
   SimPair pair(wan());
-  pair.traffic().stream(2 * kSize, 8 * kMiB, Kind::kFetch);
+  pair.traffic().stream(2 * kFaultyBytes, 8 * kMiB, Kind::kFetch);
   pair.schedule(TimePoint(1s),
                 [&] { pair.change_links([](auto& to_server, auto&) { to_server.outage = true; }); });
   pair.schedule(TimePoint(4s),
                 [&] { pair.change_links([](auto& to_server, auto&) { to_server.outage = false; }); });
-  expect_well(pair, 3s + at_full_speed(2 * kSize) + 4s);
+  expect_well(pair, 3s + at_full_speed(2 * kFaultyBytes) + 4s);
 }
 
 TEST(PathFaults, TheLastPacketLostIsFoundByAProbe) {
@@ -133,18 +133,18 @@ TEST(PathFaults, AProbeLostIsProbedAgain) {
 TEST(PathFaults, LostAcknowledgementsAreMadeUpByLaterOnes) {
   SimPair pair(wan());
   pair.schedule(TimePoint(500ms), [&] { pair.lose(Role::kServer, 12, carries_only_ack); });
-  pair.traffic().stream(kSize, 8 * kMiB, Kind::kFetch);
-  expect_well(pair, 2 * at_full_speed(kSize) + 1s);
-  EXPECT_LT(sent_twice(pair, Role::kServer, kSize), 0.15);
+  pair.traffic().stream(kFaultyBytes, 8 * kMiB, Kind::kFetch);
+  expect_well(pair, 2 * at_full_speed(kFaultyBytes) + 1s);
+  EXPECT_LT(sent_twice(pair, Role::kServer, kFaultyBytes), 0.15);
 }
 
 TEST(PathFaults, MostAcknowledgementsLostStillSuffice) {
   SimOptions options = wan();
   options.path.to_server.loss = 0.5;
   SimPair pair(options);
-  pair.traffic().stream(kSize, 8 * kMiB, Kind::kFetch);
-  expect_well(pair, 3 * at_full_speed(kSize) + 2s);
-  EXPECT_LT(sent_twice(pair, Role::kServer, kSize), 0.25);
+  pair.traffic().stream(kFaultyBytes, 8 * kMiB, Kind::kFetch);
+  expect_well(pair, 3 * at_full_speed(kFaultyBytes) + 2s);
+  EXPECT_LT(sent_twice(pair, Role::kServer, kFaultyBytes), 0.25);
 }
 
 TEST(PathFaults, AReturnPathOfOnePercentSuffices) {
@@ -152,39 +152,39 @@ TEST(PathFaults, AReturnPathOfOnePercentSuffices) {
   options.path.to_server.rate = options.path.to_client.rate / 100;
   options.path.to_server.queue_time = 200ms;
   SimPair pair(options);
-  pair.traffic().stream(kSize, 8 * kMiB, Kind::kFetch);
-  expect_well(pair, from_seconds(1.5 * to_seconds(at_full_speed(kSize))) + 1s);
+  pair.traffic().stream(kFaultyBytes, 8 * kMiB, Kind::kFetch);
+  expect_well(pair, from_seconds(1.5 * to_seconds(at_full_speed(kFaultyBytes))) + 1s);
 }
 
 TEST(PathFaults, ALongerPathIsNotTakenForAQueueForEver) {
   SimPair pair(wan());
-  pair.traffic().stream(8 * kSize, 16 * kMiB, Kind::kFetch);
+  pair.traffic().stream(8 * kFaultyBytes, 16 * kMiB, Kind::kFetch);
   pair.schedule(TimePoint(2s), [&] {
     pair.change_links([](auto& to_server, auto& to_client) { to_server.delay = to_client.delay = 60ms; });
   });
-  expect_well(pair, 3 * at_full_speed(8 * kSize));
+  expect_well(pair, 3 * at_full_speed(8 * kFaultyBytes));
 }
 
 TEST(PathFaults, ACollapsedPathIsFollowed) {
   SimPair pair(wan());
-  pair.traffic().stream(kSize, 8 * kMiB, Kind::kFetch);
+  pair.traffic().stream(kFaultyBytes, 8 * kMiB, Kind::kFetch);
   pair.schedule(TimePoint(500ms), [&] {
     pair.change_links([](auto&, auto& to_client) {
       to_client.rate = 10 * kMbit;
       to_client.queue_time = 400ms;
     });
   });
-  expect_well(pair, 2 * at_full_speed(kSize, 10 * kMbit) + 2s);
+  expect_well(pair, 2 * at_full_speed(kFaultyBytes, 10 * kMbit) + 2s);
 }
 
 TEST(PathFaults, ARisenPathIsUsed) {
   SimOptions options = wan();
   options.path.to_client.rate = 10 * kMbit;
   SimPair pair(options);
-  pair.traffic().stream(4 * kSize, 16 * kMiB, Kind::kFetch);
+  pair.traffic().stream(4 * kFaultyBytes, 16 * kMiB, Kind::kFetch);
   pair.schedule(TimePoint(3s),
                 [&] { pair.change_links([](auto&, auto& to_client) { to_client.rate = 100 * kMbit; }); });
-  expect_well(pair, 3s + 2 * at_full_speed(4 * kSize) + 3s);
+  expect_well(pair, 3s + 2 * at_full_speed(4 * kFaultyBytes) + 3s);
 }
 
 }  // namespace

@@ -4,13 +4,13 @@
 namespace tusk::simulation {
 namespace {
 
-constexpr ByteCount kSize = 16 * kMiB;
+constexpr ByteCount kSecureBytes = 16 * kMiB;
 
 TEST(SecureTransfer, RunsAtFullSpeedBothWays) {
   SecurePair pair(secure_wan());
   ASSERT_TRUE(pair.connect(1s));
-  stream_both_ways(pair, kSize);
-  expect_well(pair, from_seconds(1.3 * to_seconds(at_full_speed(kSize))) + 1s);
+  stream_both_ways(pair, kSecureBytes);
+  expect_well(pair, from_seconds(1.3 * to_seconds(at_full_speed(kSecureBytes))) + 1s);
 }
 
 TEST(SecureTransfer, SurvivesEverythingAPathDoes) {
@@ -25,8 +25,8 @@ TEST(SecureTransfer, SurvivesEverythingAPathDoes) {
   options.world.path.deliver_damaged = true;
   SecurePair pair(options);
   ASSERT_TRUE(pair.connect(10s));
-  stream_both_ways(pair, kSize);
-  expect_well(pair, 10s + 3 * at_full_speed(kSize));
+  stream_both_ways(pair, kSecureBytes);
+  expect_well(pair, 10s + 3 * at_full_speed(kSecureBytes));
 }
 
 // ------------------------------------------------ key update
@@ -40,8 +40,8 @@ TEST(SecureTransfer, KeysChangeWithoutALostByte) {
   options.key_limits = update_every(1500);
   SecurePair pair(options);
   ASSERT_TRUE(pair.connect(1s));
-  stream_both_ways(pair, kSize);
-  expect_well(pair, 2 * at_full_speed(kSize) + 1s);
+  stream_both_ways(pair, kSecureBytes);
+  expect_well(pair, 2 * at_full_speed(kSecureBytes) + 1s);
   EXPECT_GE(pair.client().key_generation(), 6u);
   EXPECT_GE(pair.front().secure()->key_generation(), 6u);
   EXPECT_EQ(pair.client().drops().unauthenticated, 0u);
@@ -59,8 +59,8 @@ TEST(SecureTransfer, KeysChangeOnABadPath) {
   options.key_limits = update_every(2000);
   SecurePair pair(options);
   ASSERT_TRUE(pair.connect(10s));
-  stream_both_ways(pair, kSize);
-  expect_well(pair, 10s + 4 * at_full_speed(kSize));
+  stream_both_ways(pair, kSecureBytes);
+  expect_well(pair, 10s + 4 * at_full_speed(kSecureBytes));
   EXPECT_GE(pair.client().key_generation(), 3u);
 }
 
@@ -83,9 +83,9 @@ TEST(SecureTransfer, AKeyIsNotUsedBeyondItsLimit) {
 TEST(SecureTransfer, AMovedClientGoesOn) {
   SecurePair pair(secure_wan());
   ASSERT_TRUE(pair.connect(1s));
-  stream_both_ways(pair, kSize);
+  stream_both_ways(pair, kSecureBytes);
   pair.after(500ms, [&] { pair.move_client(); });
-  expect_well(pair, 2 * at_full_speed(kSize) + 2s);
+  expect_well(pair, 2 * at_full_speed(kSecureBytes) + 2s);
   EXPECT_TRUE(pair.traffic().path_validated());
   EXPECT_EQ(pair.front().client_address(), pair.client_address());
 }
@@ -93,17 +93,17 @@ TEST(SecureTransfer, AMovedClientGoesOn) {
 TEST(SecureTransfer, AClientThatMovesWhileItOnlyListensGoesOn) {
   SecurePair pair(secure_wan());
   ASSERT_TRUE(pair.connect(1s));
-  pair.traffic().stream(kSize, 8 * kMiB, Kind::kFetch);
+  pair.traffic().stream(kSecureBytes, 8 * kMiB, Kind::kFetch);
   pair.after(500ms, [&] { pair.move_client(); });
-  expect_well(pair, 2 * at_full_speed(kSize) + 3s);
+  expect_well(pair, 2 * at_full_speed(kSecureBytes) + 3s);
 }
 
 TEST(SecureTransfer, AClientThatMovesAllTheTimeGoesOn) {
   SecurePair pair(secure_wan_with([](LinkParameters& link) { link.loss = 0.01; }));
   ASSERT_TRUE(pair.connect(5s));
-  stream_both_ways(pair, kSize);
+  stream_both_ways(pair, kSecureBytes);
   pair.every(700ms, [&] { pair.move_client(); });
-  expect_well(pair, 10 * at_full_speed(kSize) + 5s);
+  expect_well(pair, 10 * at_full_speed(kSecureBytes) + 5s);
 }
 
 TEST(SecureTransfer, AnIdleClientThatMovedIsAnsweredSoon) {
@@ -121,7 +121,7 @@ TEST(SecureTransfer, AStolenAddressGetsLittle) {
   // An attacker in front of the client sends each of its packets first, from an address of its own.
   SecurePair pair(secure_wan());
   ASSERT_TRUE(pair.connect(1s));
-  pair.traffic().stream(kSize, 8 * kMiB, Kind::kFetch);
+  pair.traffic().stream(kSecureBytes, 8 * kMiB, Kind::kFetch);
   pair.run_for(300ms);
   bool stolen = false;
   pair.path().add_sieve(Role::kServer, [&](std::span<std::byte> datagram) {
@@ -130,7 +130,7 @@ TEST(SecureTransfer, AStolenAddressGetsLittle) {
     pair.forge(Role::kServer, datagram, 99);
     return false;
   });
-  expect_well(pair, 2 * at_full_speed(kSize) + 3s);
+  expect_well(pair, 2 * at_full_speed(kSecureBytes) + 3s);
   EXPECT_EQ(pair.front().client_address(), pair.client_address());
 }
 

@@ -16,7 +16,7 @@
 #include "proto/base/time.h"
 #include "proto/transport/exchanges.h"
 #include "proto/wire/types.h"
-#include "tests/support/link.h"
+#include "tests/support/link/link.h"
 
 namespace tusk::support {
 

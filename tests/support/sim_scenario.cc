@@ -20,7 +20,7 @@ constexpr std::uint32_t kMtuMin = wire::kDatagramSizeMin + SimPath::kIpOverhead;
 constexpr double kSlownessMax = 20;
 constexpr Duration kPatienceBase = 60s;
 
-Duration scaled(Duration duration, double factor) { return from_seconds(to_seconds(duration) * factor); }
+Duration times(Duration duration, double factor) { return from_seconds(to_seconds(duration) * factor); }
 
 // Chance with the shapes that scenarios need.
 class Dice {
@@ -69,7 +69,7 @@ LinkParameters random_link(Dice& dice, std::uint64_t rate, Duration delay) {
     // A burst ends with the packets, not with time: long ones would silence a peer that only probes.
     link.burst_length = dice.between(2, 5);
   }
-  if (dice.chance(0.25)) link.jitter = scaled(delay, dice.between(0, 0.3));
+  if (dice.chance(0.25)) link.jitter = times(delay, dice.between(0, 0.3));
   if (dice.chance(0.3)) {
     link.reorder = dice.magnitude(1e-3, 0.1);
     link.reorder_min = dice.magnitude(100us, 5ms);
@@ -93,7 +93,7 @@ SimScenario::Change random_change(Dice& dice, SimScenario::Change path, bool sec
   if (dice.chance(0.3)) {
     const double factor = dice.magnitude(0.3, 3);
     for (LinkParameters* link : {&path.to_client, &path.to_server})
-      link->delay = std::min<Duration>(300ms, scaled(link->delay, factor));
+      link->delay = std::min<Duration>(300ms, times(link->delay, factor));
   }
   if (dice.chance(0.3)) path.to_client.loss = dice.chance(0.5) ? 0 : dice.magnitude(1e-4, 0.05);
   if (dice.chance(0.2)) path.mtu = std::max(kMtuMin, dice.one_of({1280u, 1400u, 1500u, 9000u}));
@@ -262,7 +262,7 @@ SimScenario random_scenario(std::uint64_t seed, bool secure) {
   options.path.to_client = random_link(dice, rate, delay);
   // The way back is often slower, and seldom exactly as long.
   const double back = dice.chance(0.5) ? 1 : dice.magnitude(0.03, 1);
-  options.path.to_server = random_link(dice, scaled_rate(rate, back), scaled(delay, dice.between(0.8, 1.2)));
+  options.path.to_server = random_link(dice, scaled_rate(rate, back), times(delay, dice.between(0.8, 1.2)));
   for (LinkParameters* link : {&options.path.to_client, &options.path.to_server})
     hold_some_packets(*link, options.path.mtu);
   options.handshake_rtt =

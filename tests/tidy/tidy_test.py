@@ -313,7 +313,7 @@ CANARIES = [
     ("io knows only base", "proto/io/a.cc", '#include "proto/transport/a.h"\n', "must not include"),
     ("the server does not know the client", "fsserver/a.cc", '#include "fsclient/a.h"\n', "must not include"),
     ("the client does not know the server", "fsclient/sub/a.cc", '#include "fsserver/a.h"\n', "must not include"),
-    ("nobody knows the tests", "proto/rpc/a.cc", '#include "tests/support/link.h"\n', "must not include"),
+    ("nobody knows the tests", "proto/rpc/a.cc", '#include "tests/support/link/link.h"\n', "must not include"),
     ("includes start at the root", "proto/wire/a.cc", '#include "a.cc"\n', "repository's root"),
     ("tests name no stranger's headers", "tests/unit/x/a.cc", '#include "b.h"\n', "repository's root"),
     ("no threads in the core", "proto/transport/a.cc", "#include <thread>\n", "threads"),

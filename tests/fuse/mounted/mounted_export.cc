@@ -33,6 +33,12 @@ crypto::Fingerprint client_key() {
 
 }  // namespace
 
+struct stat status(const std::string& path) {
+  struct stat st {};
+  EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
+  return st;
+}
+
 TempDir::TempDir() {
   std::string name = (std::filesystem::temp_directory_path() / "tusk-fuse-XXXXXX").string();
   TUSK_CHECK(::mkdtemp(name.data()) != nullptr);

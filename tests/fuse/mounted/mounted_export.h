@@ -5,6 +5,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <functional>
@@ -34,6 +35,9 @@ class TempDir {
  private:
   std::filesystem::path path_;
 };
+
+// lstat(2), which must work.
+[[nodiscard]] struct stat status(const std::string& path);
 
 struct ExportSetup {
   std::filesystem::path exported;  // empty: a temporary directory

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/base/time.h"
-#include "tests/support/link.h"
+#include "tests/support/link/link.h"
 
 namespace tusk::wan {
 

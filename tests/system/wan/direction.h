@@ -9,7 +9,7 @@
 
 #include "proto/base/random.h"
 #include "proto/base/time.h"
-#include "tests/support/link.h"
+#include "tests/support/link/link.h"
 #include "tests/system/wan/delivery_queue.h"
 #include "tests/system/wan/packet_store.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "proto/base/result.h"
-#include "tests/support/link.h"
+#include "tests/support/link/link.h"
 
 namespace tusk::wan {
 

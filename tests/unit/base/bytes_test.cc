@@ -27,7 +27,8 @@ TEST(Varint, MatchesTheExamplesOfRfc9000) {
 }
 
 TEST(Varint, RoundTripsAtEveryBoundary) {
-  for (std::uint64_t v : {0ull, 63ull, 64ull, 16383ull, 16384ull, (1ull << 30) - 1, 1ull << 30, static_cast<unsigned long long>(kVarintMax)}) {
+  for (std::uint64_t v : {0ull, 63ull, 64ull, 16383ull, 16384ull, (1ull << 30) - 1, 1ull << 30,
+                          static_cast<unsigned long long>(kVarintMax)}) {
     std::array<std::byte, 8> bytes;
     ByteWriter writer(bytes);
     writer.varint(v);

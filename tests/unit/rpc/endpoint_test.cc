@@ -27,7 +27,8 @@ class TestService final : public Service {
     schema::Reply reply;
     switch (request.operation_case()) {
       case schema::Request::kAttach: {
-        if (request.attach().token() != kToken) return call->reply_error(ErrorCode::kTokenRefused, "wrong token");
+        if (request.attach().token() != kToken)
+          return call->reply_error(ErrorCode::kTokenRefused, "wrong token");
         reply.mutable_attach()->set_max_read(1 << 20);
         {
           const std::lock_guard lock(mutex_);
@@ -61,7 +62,8 @@ class TestService final : public Service {
         changed_.notify_all();
         return;
       }
-      default: return call->reply_error(ErrorCode::kUnsupported);
+      default:
+        return call->reply_error(ErrorCode::kUnsupported);
     }
   }
   void handle_disconnect(const Peer&) override {
@@ -115,8 +117,8 @@ class EndpointTest : public testing::Test {
   static Result<CallReply> finish(Caller& caller, CallRequest request, CallId* id = nullptr) {
     auto promise = std::make_shared<std::promise<Result<CallReply>>>();
     auto future = promise->get_future();
-    const CallId made = caller.call(std::move(request),
-                                    [promise](Result<CallReply> reply) { promise->set_value(std::move(reply)); });
+    const CallId made = caller.call(
+        std::move(request), [promise](Result<CallReply> reply) { promise->set_value(std::move(reply)); });
     if (id) *id = made;
     if (future.wait_for(kPatience) != std::future_status::ready) return fail(ErrorCode::kTimedOut, "test");
     return future.get();
@@ -260,7 +262,9 @@ TEST_F(EndpointTest, TheServerCallsTheClient) {
   const auto channel = connect();
   std::promise<std::string> pushed;
   Channel::Events events;
-  events.pushed = [&](const schema::Request& request) { pushed.set_value(request.invalidate().items(0).handle()); };
+  events.pushed = [&](const schema::Request& request) {
+    pushed.set_value(request.invalidate().items(0).handle());
+  };
   channel->observe(std::move(events));
   CallRequest request;
   request.message.mutable_invalidate()->add_items()->set_handle("handle");

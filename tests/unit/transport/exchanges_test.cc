@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "tests/unit/transport/malformed.h"
+
 namespace tusk::transport {
 namespace {
 
@@ -16,8 +18,8 @@ using testing::IsEmpty;
 using wire::ExchangeId;
 using wire::Priority;
 
-constexpr std::size_t kRoom = 1200;  // of a packet
-constexpr CreditLimits kPlenty{};
+constexpr std::size_t kPacketRoom = 1200;  // of a packet
+constexpr CreditLimits kDefaultCredit{};
 constexpr CreditLimits kLittle{.request_bytes = 1000, .exchanges = 4};
 
 // ---------------------------------------------------------------- vocabulary
@@ -36,7 +38,7 @@ struct Call {
   Priority priority = Priority::kInteractive;
 };
 
-using Sent = Exchanges::Outgoing;
+using SentPiece = Exchanges::Outgoing;
 
 // One end, and what it told the layer above.
 struct End {
@@ -69,31 +71,24 @@ struct End {
   Exchanges exchanges;
 };
 
-Result<void> deliver(End& to, const Sent& sent) {
+Result<void> deliver(End& to, const SentPiece& sent) {
   if (sent.piece.part == Part::kHeader) return to.exchanges.handle_header(sent.header);
   return to.exchanges.handle_body({sent.exchange, sent.piece.offset, sent.piece.data});
 }
-void acknowledge(End& from, const Sent& sent) {
+void acknowledge(End& from, const SentPiece& sent) {
   from.exchanges.handle_acked(sent.exchange, sent.piece.part, sent.piece.offset, sent.piece.data.size());
 }
-void lose(End& from, const Sent& sent) {
+void lose(End& from, const SentPiece& sent) {
   from.exchanges.handle_lost(sent.exchange, sent.piece.part, sent.piece.offset, sent.piece.data.size());
-}
-
-::testing::AssertionResult is_malformed(const Result<void>& result) {
-  if (result) return ::testing::AssertionFailure() << "accepted";
-  return result.error().code == ErrorCode::kMalformed
-             ? ::testing::AssertionSuccess()
-             : ::testing::AssertionFailure() << result.error().message();
 }
 
 class ExchangesTest : public testing::Test {
  protected:
-  explicit ExchangesTest(CreditLimits limits = kPlenty)
+  explicit ExchangesTest(CreditLimits limits = kDefaultCredit)
       : client_(Role::kClient, limits), server_(Role::kServer, limits) {}
 
-  std::vector<Sent> take_all(End& from, std::size_t room = kRoom) {
-    std::vector<Sent> sent;
+  std::vector<SentPiece> take_all(End& from, std::size_t room = kPacketRoom) {
+    std::vector<SentPiece> sent;
     while (auto next = from.exchanges.next_outgoing(room)) sent.push_back(*next);
     return sent;
   }
@@ -101,7 +96,7 @@ class ExchangesTest : public testing::Test {
   void move(End& from, End& to) {
     while (const auto cancel = from.exchanges.poll_cancel()) ASSERT_TRUE(to.exchanges.handle_cancel(*cancel));
     if (from.exchanges.credit_due()) to.exchanges.handle_credit(from.exchanges.take_credit());
-    for (const Sent& sent : take_all(from)) {
+    for (const SentPiece& sent : take_all(from)) {
       ASSERT_TRUE(deliver(to, sent));
       acknowledge(from, sent);
     }
@@ -115,8 +110,8 @@ class ExchangesTest : public testing::Test {
     EXPECT_EQ(server_.exchanges.served_count(), 0u);
     EXPECT_EQ(client_.exchanges.unsent_bytes(), 0u);
     EXPECT_EQ(server_.exchanges.unsent_bytes(), 0u);
-    EXPECT_FALSE(client_.exchanges.next_outgoing(kRoom));
-    EXPECT_FALSE(server_.exchanges.next_outgoing(kRoom));
+    EXPECT_FALSE(client_.exchanges.next_outgoing(kPacketRoom));
+    EXPECT_FALSE(server_.exchanges.next_outgoing(kPacketRoom));
   }
 
   End client_;
@@ -164,11 +159,11 @@ TEST_F(ExchangesTest, EachSideCountsItsOwn) {
 
 TEST_F(ExchangesTest, PiecesMayComeInAnyOrderAndTwice) {
   client_.open({.body = 5000});
-  std::vector<Sent> pieces = take_all(client_);
+  std::vector<SentPiece> pieces = take_all(client_);
   ASSERT_GE(pieces.size(), 5u);
   std::reverse(pieces.begin(), pieces.end());
   for (int repeat = 0; repeat < 2; ++repeat)
-    for (const Sent& piece : pieces) ASSERT_TRUE(deliver(server_, piece));
+    for (const SentPiece& piece : pieces) ASSERT_TRUE(deliver(server_, piece));
   EXPECT_THAT(server_.events(), ElementsAre("request 0")) << "told once";
 }
 
@@ -180,22 +175,22 @@ TEST_F(ExchangesTest, RepliesMayComeBeforeTheRequestIsAcknowledged) {
   to_client();
   EXPECT_THAT(client_.events(), ElementsAre("reply 0"));
   lose(client_, request[0]);
-  EXPECT_FALSE(client_.exchanges.next_outgoing(kRoom)) << "nobody needs it any more";
+  EXPECT_FALSE(client_.exchanges.next_outgoing(kPacketRoom)) << "nobody needs it any more";
   acknowledge(client_, request[0]);
 }
 
 TEST_F(ExchangesTest, PiecesOfAFinishedCallAreIgnored) {
   const auto call = client_.open({.body = 100, .room_for_reply = 100});
   const auto request = take_all(client_);
-  for (const Sent& piece : request) ASSERT_TRUE(deliver(server_, piece));
+  for (const SentPiece& piece : request) ASSERT_TRUE(deliver(server_, piece));
   server_.reply(call, 100);
   const auto reply = take_all(server_);
-  for (const Sent& piece : reply) {
+  for (const SentPiece& piece : reply) {
     ASSERT_TRUE(deliver(client_, piece));
     acknowledge(server_, piece);
   }
-  for (const Sent& piece : request) EXPECT_TRUE(deliver(server_, piece));
-  for (const Sent& piece : reply) EXPECT_TRUE(deliver(client_, piece));
+  for (const SentPiece& piece : request) EXPECT_TRUE(deliver(server_, piece));
+  for (const SentPiece& piece : reply) EXPECT_TRUE(deliver(client_, piece));
   EXPECT_EQ(server_.exchanges.served_count(), 0u);
   EXPECT_THAT(client_.events(), ElementsAre("reply 0"));
 }
@@ -218,24 +213,25 @@ TEST_F(ExchangesTest, InteractiveGoesBeforeBulkBeforeBackground) {
   client_.open({.body = 3000, .priority = Priority::kBulk});
   client_.open({.priority = Priority::kInteractive});
   std::vector<std::uint64_t> order;
-  for (const Sent& sent : take_all(client_))
+  for (const SentPiece& sent : take_all(client_))
     if (order.empty() || order.back() != sent.exchange.value()) order.push_back(sent.exchange.value());
   EXPECT_THAT(order, ElementsAre(4, 2, 0));
 }
 
 TEST_F(ExchangesTest, AnInteractiveCallOvertakesABulkCallHalfWay) {
   client_.open({.body = 100'000, .priority = Priority::kBulk});
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(client_.exchanges.next_outgoing(kRoom)->exchange, ExchangeId(0));
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(client_.exchanges.next_outgoing(kPacketRoom)->exchange, ExchangeId(0));
   client_.open({});
-  EXPECT_EQ(client_.exchanges.next_outgoing(kRoom)->exchange, ExchangeId(2));
-  EXPECT_EQ(client_.exchanges.next_outgoing(kRoom)->exchange, ExchangeId(0));
+  EXPECT_EQ(client_.exchanges.next_outgoing(kPacketRoom)->exchange, ExchangeId(2));
+  EXPECT_EQ(client_.exchanges.next_outgoing(kPacketRoom)->exchange, ExchangeId(0));
 }
 
 TEST_F(ExchangesTest, OfOnePriorityTheFirstComesFirst) {
   client_.open({.body = 3000, .priority = Priority::kBulk});
   client_.open({.body = 3000, .priority = Priority::kBulk});
   const auto sent = take_all(client_);
-  EXPECT_TRUE(std::ranges::is_sorted(sent, {}, &Sent::exchange));
+  EXPECT_TRUE(std::ranges::is_sorted(sent, {}, &SentPiece::exchange));
 }
 
 TEST_F(ExchangesTest, WhatWasLostGoesBeforeAllElse) {
@@ -243,12 +239,12 @@ TEST_F(ExchangesTest, WhatWasLostGoesBeforeAllElse) {
   auto sent = take_all(client_);
   client_.open({});
   lose(client_, sent[1]);
-  const auto again = client_.exchanges.next_outgoing(kRoom);
+  const auto again = client_.exchanges.next_outgoing(kPacketRoom);
   ASSERT_TRUE(again);
   EXPECT_EQ(again->exchange, ExchangeId(0));
   EXPECT_EQ(again->piece.offset, sent[1].piece.offset);
   EXPECT_EQ(again->piece.data.size(), sent[1].piece.data.size());
-  EXPECT_EQ(client_.exchanges.next_outgoing(kRoom)->exchange, ExchangeId(2));
+  EXPECT_EQ(client_.exchanges.next_outgoing(kPacketRoom)->exchange, ExchangeId(2));
 }
 
 TEST_F(ExchangesTest, RepliesKeepThePriorityOfTheirRequest) {
@@ -257,7 +253,7 @@ TEST_F(ExchangesTest, RepliesKeepThePriorityOfTheirRequest) {
   to_server();
   server_.reply(background, 5000);
   server_.reply(interactive, 5000);
-  EXPECT_EQ(server_.exchanges.next_outgoing(kRoom)->exchange, interactive);
+  EXPECT_EQ(server_.exchanges.next_outgoing(kPacketRoom)->exchange, interactive);
 }
 
 TEST_F(ExchangesTest, PiecesFitTheRoom) {
@@ -325,7 +321,7 @@ TEST_F(LittleCreditTest, CreditNeverShrinks) {
   client_.exchanges.handle_credit({1000, 4});
   for (int i = 0; i < 10; ++i) client_.open({.body = 400});
   const auto sent = take_all(client_);
-  EXPECT_EQ(std::ranges::count(sent, Part::kHeader, [](const Sent& s) { return s.piece.part; }), 10);
+  EXPECT_EQ(std::ranges::count(sent, Part::kHeader, [](const SentPiece& s) { return s.piece.part; }), 10);
 }
 
 TEST_F(LittleCreditTest, AThousandCallsGoThroughALittleCredit) {
@@ -446,7 +442,7 @@ TEST_F(CancelTest, HalfWay) {
   ASSERT_TRUE(deliver(server_, *piece));
   client_.exchanges.cancel(call);
   lose(client_, *piece);
-  EXPECT_FALSE(client_.exchanges.next_outgoing(kRoom));
+  EXPECT_FALSE(client_.exchanges.next_outgoing(kPacketRoom));
   to_server();
   EXPECT_THAT(server_.events(), IsEmpty());
   expect_nothing_left();
@@ -470,7 +466,7 @@ TEST_F(CancelTest, OvertakingTheWholeRequest) {
   const auto pieces = take_all(client_);
   client_.exchanges.cancel(call);
   to_server();
-  for (const Sent& piece : pieces) EXPECT_TRUE(deliver(server_, piece));
+  for (const SentPiece& piece : pieces) EXPECT_TRUE(deliver(server_, piece));
   EXPECT_THAT(server_.events(), IsEmpty());
   expect_nothing_left();
   expect_credit_whole();
@@ -484,7 +480,7 @@ TEST_F(CancelTest, WhileTheServerWorks) {
   to_server();
   EXPECT_THAT(server_.events(), ElementsAre("cancelled 0"));
   server_.reply(call, 100);
-  EXPECT_FALSE(server_.exchanges.next_outgoing(kRoom)) << "an answer that nobody waits for";
+  EXPECT_FALSE(server_.exchanges.next_outgoing(kPacketRoom)) << "an answer that nobody waits for";
   expect_nothing_left();
   expect_credit_whole();
 }
@@ -493,7 +489,7 @@ TEST_F(CancelTest, WhileTheReplyIsUnderWay) {
   const auto call = client_.open({.body = 900, .room_for_reply = 5000});
   to_server();
   server_.reply(call, 5000);
-  const auto piece = server_.exchanges.next_outgoing(kRoom);
+  const auto piece = server_.exchanges.next_outgoing(kPacketRoom);
   client_.exchanges.cancel(call);
   EXPECT_TRUE(deliver(client_, *piece)) << "they crossed";
   to_server();

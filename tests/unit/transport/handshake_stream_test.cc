@@ -13,12 +13,12 @@ namespace {
 using golden::Bytes;
 using golden::counting_bytes;
 
-constexpr std::size_t kRoom = 1200;
+constexpr std::size_t kStreamRoom = 1200;
 
 // ---------------------------------------------------------------- vocabulary
 
 // The frames that the stream wants to send now, as one payload; empty: none.
-Bytes packet_of(HandshakeStream& stream, TimePoint now, std::size_t room = kRoom) {
+Bytes packet_of(HandshakeStream& stream, TimePoint now, std::size_t room = kStreamRoom) {
   Bytes payload(room);
   ByteWriter writer(payload);
   if (!stream.write_frames(now, writer)) return {};

@@ -7,6 +7,7 @@
 #include "proto/transport/incoming_message.h"
 #include "proto/transport/outgoing_message.h"
 #include "tests/golden/samples/wire_text.h"
+#include "tests/unit/transport/malformed.h"
 
 namespace tusk::transport {
 namespace {
@@ -37,13 +38,6 @@ Result<void> deliver(IncomingMessage& message, const OutgoingMessage& from,
                      const OutgoingMessage::Piece& piece) {
   if (piece.part == Part::kBody) return message.handle_body(body_frame(piece.offset, piece.data));
   return message.handle_header(header_frame(from.header_size(), from.body_size(), piece.offset, piece.data));
-}
-
-::testing::AssertionResult is_malformed(const Result<void>& result) {
-  if (result) return ::testing::AssertionFailure() << "accepted";
-  return result.error().code == ErrorCode::kMalformed
-             ? ::testing::AssertionSuccess()
-             : ::testing::AssertionFailure() << result.error().message();
 }
 
 MutableSharedBytes place_of(std::size_t size) { return allocate_bytes(size); }

@@ -12,7 +12,7 @@ namespace tusk::transport {
 namespace {
 
 constexpr ByteCount kPacket = 1472;
-constexpr double kGigabit = 125e6;  // bytes/s
+constexpr double kLine = 125e6;  // bytes/s
 
 constexpr Duration kBurst = 250us;
 constexpr ByteCount kBurstBytesMin = 4 * kPacket;
@@ -51,7 +51,7 @@ Duration on_time() { return 0ns; }
 // ---------------------------------------------------------------- rate
 
 TEST(Pacer, KeepsTheRateToAPercentAtAnySpeed) {
-  for (const double rate : {1e4, 1e5, 1e6, 12.5e6, kGigabit, 1.25e9}) {
+  for (const double rate : {1e4, 1e5, 1e6, 12.5e6, kLine, 1.25e9}) {
     Pacer pacer;
     const Duration time = rate < 1e6 ? 100s : 2s;
     const Sent sent = send_until(pacer, at(1s), at(1s + time), rate, on_time);
@@ -65,30 +65,30 @@ TEST(Pacer, KeepsTheRateWhenTimersAreLate) {
   Random random(4);
   for (const Duration late : {Duration(50us), Duration(500us), Duration(1500us)}) {
     Pacer pacer;
-    const Sent sent = send_until(pacer, at(1s), at(3s), kGigabit, [&] {
+    const Sent sent = send_until(pacer, at(1s), at(3s), kLine, [&] {
       return Duration(random.below(static_cast<std::uint64_t>(late.count())));
     });
-    EXPECT_NEAR(static_cast<double>(sent.bytes), 2 * kGigabit, 0.02 * kGigabit) << late.count();
+    EXPECT_NEAR(static_cast<double>(sent.bytes), 2 * kLine, 0.02 * kLine) << late.count();
   }
 }
 
 TEST(Pacer, FollowsAChangeOfRate) {
   Pacer pacer;
-  (void)send_until(pacer, at(1s), at(2s), kGigabit, on_time);
-  const Sent slower = send_until(pacer, at(2s), at(3s), kGigabit / 10, on_time);
-  EXPECT_NEAR(static_cast<double>(slower.bytes), kGigabit / 10, 0.01 * kGigabit / 10);
+  (void)send_until(pacer, at(1s), at(2s), kLine, on_time);
+  const Sent slower = send_until(pacer, at(2s), at(3s), kLine / 10, on_time);
+  EXPECT_NEAR(static_cast<double>(slower.bytes), kLine / 10, 0.01 * kLine / 10);
 }
 
 // ---------------------------------------------------------------- bounds
 
 TEST(Pacer, ABurstIsNoLongerThanItsBound) {
   Pacer pacer;
-  const Sent sent = send_until(pacer, at(10s), at(11s), kGigabit, on_time);
+  const Sent sent = send_until(pacer, at(10s), at(11s), kLine, on_time);
   // The first may catch up; all in all no burst exceeds both bounds together.
-  EXPECT_LE(sent.burst_max, bytes_at(kGigabit, kBurst + Pacer::kCatchUp) + kPacket);
-  const Sent steady = send_until(pacer, at(11s), at(12s), kGigabit, on_time);
-  EXPECT_LE(steady.burst_max, bytes_at(kGigabit, kBurst) + kPacket);
-  EXPECT_GE(steady.burst_max, bytes_at(kGigabit, kBurst) / 2) << "a run long enough to be worth it";
+  EXPECT_LE(sent.burst_max, bytes_at(kLine, kBurst + Pacer::kCatchUp) + kPacket);
+  const Sent steady = send_until(pacer, at(11s), at(12s), kLine, on_time);
+  EXPECT_LE(steady.burst_max, bytes_at(kLine, kBurst) + kPacket);
+  EXPECT_GE(steady.burst_max, bytes_at(kLine, kBurst) / 2) << "a run long enough to be worth it";
 }
 
 TEST(Pacer, ASlowSenderStillGetsAFewPacketsTogether) {
@@ -100,14 +100,14 @@ TEST(Pacer, ASlowSenderStillGetsAFewPacketsTogether) {
 
 TEST(Pacer, AfterALongSleepItCatchesUpOnlySoMuch) {
   Pacer pacer;
-  (void)send_until(pacer, at(1s), at(2s), kGigabit, on_time);
+  (void)send_until(pacer, at(1s), at(2s), kLine, on_time);
   ByteCount burst = 0;
   while (pacer.ready(at(10s))) {
-    pacer.on_sent(at(10s), kPacket, kGigabit, burst_of(kGigabit));
+    pacer.on_sent(at(10s), kPacket, kLine, burst_of(kLine));
     burst += kPacket;
   }
-  EXPECT_LE(burst, bytes_at(kGigabit, Pacer::kCatchUp + kBurst) + kPacket);
-  EXPECT_GE(burst, bytes_at(kGigabit, Pacer::kCatchUp));
+  EXPECT_LE(burst, bytes_at(kLine, Pacer::kCatchUp + kBurst) + kPacket);
+  EXPECT_GE(burst, bytes_at(kLine, Pacer::kCatchUp));
 }
 
 TEST(Pacer, IsReadyAtTheStart) {

@@ -1,5 +1,5 @@
 // The link model in virtual time: exact where it can be, within known bounds where chance decides.
-#include "tests/support/link.h"
+#include "tests/support/link/link.h"
 
 #include <gtest/gtest.h>
 

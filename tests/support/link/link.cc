@@ -1,4 +1,4 @@
-#include "tests/support/link.h"
+#include "tests/support/link/link.h"
 
 #include <algorithm>
 #include <numeric>

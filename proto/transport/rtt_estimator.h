@@ -1,6 +1,7 @@
 // Round-trip times of one path: smoothed and its variation (RFC 9002 §5), the minimum over a window
 // (the path without queues), and the "standing" minimum of the last half round trip (the queue that
-// does not go away; after Copa, NSDI 2018 §2.1).
+// does not go away; after Copa, NSDI 2018 §2.1), on short paths of the last 10 ms: there a thread that
+// woke up late looks like a queue.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,7 @@ class RttEstimator {
   static constexpr Duration kInitial = 333ms;
   static constexpr Duration kGranularity = 1ms;
   static constexpr Duration kMinWindow = 10s;
+  static constexpr Duration kStandingWindowMin = 10ms;
 
   // `sample`: from sending to acknowledgement, less the delay that the peer says it added.
   void add(TimePoint now, Duration sample) {
@@ -52,7 +54,7 @@ class RttEstimator {
       smoothed_ = (7 * smoothed_ + sample) / 8;
     }
     minimum_.add(now, sample, kMinWindow);
-    standing_.add(now, sample, std::max(smoothed_ / 2, Duration(2ms)));
+    standing_.add(now, sample, std::max(smoothed_ / 2, kStandingWindowMin));
   }
 
   // The path changed its length: what was the minimum is not any more.

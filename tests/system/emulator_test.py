@@ -56,12 +56,15 @@ class Ends:
         return [int.from_bytes(payload[:4], "big") for payload in self.receive()]
 
 
+WAKE_UP_MS_MAX = 2  # four threads are woken on the way, on a machine that may have other work
+
+
 def assert_round_trip(test, wan, wanted_ms):
     """The median, so that a busy machine's outliers do not count."""
     wan.ping(2)
     median = statistics.median(wan.ping(15))
     test.assertGreaterEqual(median, wanted_ms)
-    test.assertLess(median, wanted_ms + 0.5)
+    test.assertLess(median, wanted_ms + WAKE_UP_MS_MAX)
 
 
 def assert_adds_up(test, way):

@@ -18,7 +18,7 @@ from harness import Mount, Tuskd, Wan, popen_in, run_in, wait_until
 
 STEP_SECONDS_MAX = 120
 BUILD_SECONDS_MAX = 240
-GIT_FILES = 300
+GIT_FILES = 100
 ROWS = 5_000
 WRITERS, WRITER_ROWS = 2, 100
 GOOGLETEST = pathlib.Path("/usr/src/googletest")

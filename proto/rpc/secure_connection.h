@@ -28,7 +28,10 @@ namespace tusk::rpc {
 struct DropCounters {
   std::uint64_t malformed = 0;
   std::uint64_t unauthenticated = 0;
-  std::uint64_t unexpected = 0;
+  std::uint64_t unexpected = 0;  // whole, but late, repeated or out of turn
+
+  // No correct peer sent them so.
+  [[nodiscard]] std::uint64_t spoilt() const { return malformed + unauthenticated; }
 };
 
 class SecureConnection {

@@ -11,6 +11,7 @@
 #include "proto/io/clock.h"
 #include "proto/io/reactor.h"
 #include "proto/io/udp_socket.h"
+#include "proto/rpc/drop_log.h"
 #include "proto/rpc/incoming_calls.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
@@ -130,7 +131,7 @@ class Endpoint final : public ServerEndpoint {
   std::uint64_t next_call_ = 1;
   bool leaving_ = false;
   TimePoint leave_by_ = kNever;
-  DropCounters drops_;
+  DropLog drops_;
   std::thread thread_;
 };
 
@@ -149,23 +150,22 @@ void Endpoint::receive(std::size_t socket) {
 void Endpoint::handle_datagram(std::size_t socket, const io::Datagram& datagram) {
   const auto is_long = wire::is_long_packet(datagram.bytes);
   wire::ConnectionIdBytes to;
-  if (!is_long) {
-    ++drops_.malformed;
-    return;
-  }
+  if (!is_long) return drops_.note(datagram.from);
   if (*is_long) {
     const auto parsed = wire::parse_long_header(datagram.bytes);
-    if (!parsed) return void(++drops_.malformed);
+    if (!parsed) return drops_.note(datagram.from);
     to = parsed->header.to;
   } else {
     const auto parsed = wire::parse_short_header(datagram.bytes);
-    if (!parsed) return void(++drops_.malformed);
+    if (!parsed) return drops_.note(datagram.from);
     to = parsed->header.to;
   }
   const auto found = by_id_.find(to);
   if (found == by_id_.end()) return handle_stranger(socket, datagram);
   Link& link = *found->second;
+  const std::uint64_t spoilt = link.secure->drops().spoilt();
   if (link.secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn)) follow_address(link, datagram);
+  if (link.secure->drops().spoilt() > spoilt) drops_.note(datagram.from);
   mark(link);
 }
 
@@ -176,7 +176,7 @@ void Endpoint::handle_stranger(std::size_t socket, const io::Datagram& datagram)
   // First flights are full-size: a small packet must not make us work or answer.
   if (long_packet->header.type != wire::LongType::kHandshake ||
       datagram.bytes.size() < wire::kDatagramSizeMin)
-    return void(++drops_.unexpected);
+    return drops_.note(datagram.from);
   if (long_packet->header.version != wire::kVersion) {
     wire::LongHeader answer;
     answer.type = wire::LongType::kVersionNegotiation;
@@ -223,7 +223,8 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
       {*options_.identity, header.to, header.from, random_connection_id(), connection_config()}, io::now());
   if (!secure) return spdlog::error("no new connection: {}", secure.error().message());
   link->secure = std::move(*secure);
-  if (!link->secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn)) return;
+  if (!link->secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn))
+    return drops_.note(datagram.from);
   Link& kept = *link;
   by_id_.emplace(kept.secure->own_id(), &kept);
   by_id_.emplace(kept.secure->original_id(), &kept);
@@ -241,7 +242,7 @@ void Endpoint::send_reset(std::size_t socket, const io::Datagram& datagram) {
   const auto token = reset_token(parsed->header.to);
   // Smaller than what caused it, so that two servers cannot answer each other for ever.
   if (datagram.bytes.size() <= wire::long_header_size(token.size())) {
-    ++drops_.unexpected;
+    drops_.note(datagram.from);
     return;
   }
   wire::LongHeader reset;
@@ -300,6 +301,7 @@ void Endpoint::settle() {
     }
   }
   for (std::size_t i = 0; i < sockets_.size(); ++i) flush(i);
+  drops_.report(now);
   if (leaving_ && (links_.empty() || now >= leave_by_)) return reactor_->stop();
   arm_timer();
 }

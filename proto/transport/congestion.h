@@ -62,7 +62,8 @@ class CongestionController {
   [[nodiscard]] virtual std::string_view state() const = 0;
 };
 
-enum class CongestionKind : std::uint8_t { kModel };
+// Ours, and the two that others use, for comparison.
+enum class CongestionKind : std::uint8_t { kModel, kCubic, kBbr };
 
 [[nodiscard]] std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind,
                                                                                std::uint64_t seed);

@@ -282,12 +282,4 @@ void ModelController::handle_outage(TimePoint) {
   enter(State::kStartup);
 }
 
-std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind, std::uint64_t seed) {
-  switch (kind) {
-    case CongestionKind::kModel:
-      return std::make_unique<ModelController>(seed);
-  }
-  return nullptr;
-}
-
 }  // namespace tusk::transport

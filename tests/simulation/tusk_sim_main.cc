@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "tests/support/sim_pair.h"
@@ -29,6 +30,7 @@ struct Arguments {
   std::string size = "1gib";
   std::string window;
   std::string extra;
+  transport::CongestionKind congestion = transport::CongestionKind::kModel;
   std::uint32_t mtu = 1500;
   bool store = false;
   std::string trace;
@@ -110,6 +112,7 @@ int run_transfer(const Arguments& arguments) {
       symmetric_path(rate, rtt, loss, must(wan::parse_duration(arguments.queue)), arguments.seed.value_or(1));
   options.handshake_rtt = rtt;
   options.path.mtu = arguments.mtu;
+  options.connection.congestion = arguments.congestion;
   options.path.deliver_damaged = arguments.secure;
   if (!arguments.extra.empty()) {
     const auto changed =
@@ -188,6 +191,12 @@ int main(int argc, char** argv) {
   app.add_option("--mtu", arguments.mtu, "bytes of an IP packet")->check(CLI::Range(1260, 65535));
   app.add_option("--window", arguments.window, "bytes asked for at a time; by default enough for the path");
   app.add_option("--set", arguments.extra, "more of the path, as jitter=2ms,ab-loss=1% (ab: to the server)");
+  const std::map<std::string, tusk::transport::CongestionKind> kinds{
+      {"model", tusk::transport::CongestionKind::kModel},
+      {"cubic", tusk::transport::CongestionKind::kCubic},
+      {"bbr", tusk::transport::CongestionKind::kBbr}};
+  app.add_option("--congestion", arguments.congestion, "the controller of both sides")
+      ->transform(CLI::CheckedTransformer(kinds, CLI::ignore_case));
   app.add_flag("--store", arguments.store, "the client sends");
   app.add_option("--trace", arguments.trace, "CSV of the sender's state over time; - is standard output");
   app.add_option("--every", arguments.every, "interval of the trace's lines");

@@ -324,7 +324,7 @@ class Harness(unittest.TestCase):
 
     def test_a_wrong_round_trip_is_noticed(self):
         with Wan(delay="5ms") as wan:
-            for wrong in (9, 11):
+            for wrong in (10 - 1.5 * WAKE_UP_MS_MAX, 11):
                 with self.assertRaises(AssertionError):
                     assert_round_trip(self, wan, wrong)
 

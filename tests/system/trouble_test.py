@@ -116,6 +116,7 @@ class ThePath(Trouble):
 
         self.copy_both_ways_disturbed(wan, self.mounted(wan, server.url), attack)
         self.assertIsNone(server.process.poll())
+        self.assertRegex(server.log(), rf"datagrams dropped: .* the newest from {wan.ip_a}")
 
     def test_cut_and_changed_handshakes_change_nothing(self):
         wan = self.wan_of()

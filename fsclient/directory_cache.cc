@@ -21,7 +21,7 @@ NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
       return {exists ? Kind::kExists : Kind::kAbsent, found->second.inode, remaining};
     if (exists) return {};
   }
-  const Duration remaining = core_.trust.remaining(Fact::kListing, known.names_complete, now);
+  const Duration remaining = core_.trust.remaining(Fact::kAbsence, known.names_complete, now);
   if (remaining <= Duration::zero()) return {};
   return {Kind::kAbsent, nullptr, remaining};
 }

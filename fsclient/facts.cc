@@ -59,8 +59,21 @@ void Facts::prepare(Inode& inode, const Attributes& attr) {
   if (attr.is_directory() && !inode.directory) inode.directory = std::make_unique<Directory>();
 }
 
-void Facts::drop_kernel_pages(const Inode& inode) {
-  core_.scheduler.post_notification([&kernel = core_.kernel, id = inode.id] { kernel.invalidate_inode(id); });
+bool Facts::pages_being_dropped(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.pages_being_dropped > 0;
+}
+
+void Facts::drop_kernel_pages(Inode& inode) {
+  {
+    const std::lock_guard lock(inode.mutex);
+    ++inode.pages_being_dropped;
+  }
+  core_.scheduler.post_notification([&kernel = core_.kernel, dropped = inode.shared_from_this()] {
+    kernel.invalidate_inode(dropped->id);
+    const std::lock_guard lock(dropped->mutex);
+    --dropped->pages_being_dropped;
+  });
 }
 
 void Facts::forget(Inode& inode, bool data, bool entries) {

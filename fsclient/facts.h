@@ -26,12 +26,15 @@ class Facts {
   // With the mutex held. Returns whether somebody else changed the file's bytes.
   bool learn_locked(Inode& inode, const Attributes& attr, TimePoint started);
 
+  // The kernel has been asked to drop the inode's pages and has not done so yet.
+  [[nodiscard]] static bool pages_being_dropped(Inode& inode);
+
   // Nothing known of the inode is to be used without asking; its names and bytes as chosen.
   void forget(Inode& inode, bool data, bool entries);
 
  private:
   void prepare(Inode& inode, const Attributes& attr);
-  void drop_kernel_pages(const Inode& inode);
+  void drop_kernel_pages(Inode& inode);
 
   Core& core_;
 };

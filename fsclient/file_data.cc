@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "proto/base/check.h"
 
@@ -228,7 +229,7 @@ ByteCount FileData::write(ByteCount offset, std::span<const std::byte> bytes,
     reserve(index, block, part.end, index > 0);
     if (in_use_elsewhere(block, part)) replace_buffer(index, block, block.buffer->capacity());
     std::memcpy(memory(index, block, part).data(), bytes.data() + (part.begin - offset), part.size());
-    if (!dirty(index)) block.dirty_generation = generation_;
+    if (!dirty(index)) block.dirty_generation = block.turn_generation = generation_;
     valid_.add(part.begin, part.end);
     newly_dirty += dirty_.add(part.begin, part.end);
     block.writer = writer;
@@ -255,8 +256,17 @@ std::optional<OutgoingWrite> FileData::begin_write(std::uint64_t index, ByteCoun
   Block& block = place->second;
   const auto extents = dirty_.overlap(extent_of(index).begin, extent_of(index).end);
   if (extents.empty()) return std::nullopt;
-  const Interval range{extents.front().begin,
-                       std::min(extents.front().end, extents.front().begin + call_max)};
+  auto next =
+      std::ranges::find_if(extents, [&](const Interval& extent) { return extent.end > block.cursor; });
+  if (next == extents.end()) {
+    // What was dirty when this turn began has all been sent.
+    next = extents.begin();
+    block.cursor = next->begin;
+    block.dirty_generation = std::exchange(block.turn_generation, generation_);
+  }
+  const ByteCount begin = next->size() <= call_max ? next->begin : std::max(next->begin, block.cursor);
+  const Interval range{begin, std::min(next->end, begin + call_max)};
+  block.cursor = range.end;
   dirty_.remove(range.begin, range.end);
   dirty_bytes_ -= range.size();
   sending_bytes_ += range.size();

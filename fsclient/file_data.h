@@ -124,7 +124,11 @@ class FileData {
   struct Block {
     std::shared_ptr<BlockBuffer> buffer;  // null until it is needed
     std::optional<Interval> sending;
-    std::uint64_t dirty_generation = 0;
+    std::uint64_t dirty_generation = 0;  // no dirty byte is older
+    // WRITEs go through a block's dirty extents in turn, so that one written again and again does not
+    // keep the others waiting. Where the next one begins, and when the present turn began.
+    ByteCount cursor = 0;
+    std::uint64_t turn_generation = 0;
     std::uint64_t sending_generation = 0;
     std::vector<std::shared_ptr<Fetch>> fetches;
     std::uint32_t holds = 0;

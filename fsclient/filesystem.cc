@@ -58,6 +58,13 @@ EntryReply Filesystem::entry_for(const InodePointer& inode, Duration entry_lifet
   return {inode->id, known.attr, entry_lifetime, known.lifetime};
 }
 
+void Filesystem::after_pages_dropped(Inode& inode, std::move_only_function<void()> answer) {
+  if (facts_.pages_being_dropped(inode))
+    core_.scheduler.post_notification(std::move(answer));
+  else
+    answer();
+}
+
 AttributesReply Filesystem::attributes_for(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
   return {options_.identity.to_local(inode.shown()),
@@ -74,7 +81,9 @@ void Filesystem::touched(const InodePointer& inode) {
 
 void Filesystem::handle_attached(const schema::AttachReply& attached) {
   remote_.handle_attached(attached);
-  if (!attached.resumed()) core_.last_error.set("the server restarted: locks taken before are gone");
+  if (attached.resumed()) return;
+  core_.last_error.set("the server restarted: locks taken before are gone");
+  forget_locks();
 }
 
 void Filesystem::handle_pushed(const schema::Request& request) {

@@ -141,7 +141,9 @@ class Filesystem {
   void create(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint32_t flags,
               Done<CreateReply> done);
   void read(Asker asker, Handle handle, ByteCount offset, ByteCount length, ReadDone done);
-  void write(Asker asker, Handle handle, ByteCount offset, std::span<const std::byte> bytes,
+  // `appends`: at the end of the file, wherever that is; O_APPEND can be set and cleared after the open,
+  // and a mapped page goes to its own place in any case.
+  void write(Asker asker, Handle handle, ByteCount offset, std::span<const std::byte> bytes, bool appends,
              Done<std::uint32_t> done);
   // close(2): the server holds all that was written, or an error of it. `lock_owner`'s POSIX locks go.
   void flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done);
@@ -189,6 +191,12 @@ class Filesystem {
   void touched(const InodePointer& inode);
   void note_removed(const InodePointer& inode, const schema::RemoveReply& reply, TimePoint started);
 
+  // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
+  void ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done);
+  // Runs `answer` now, or behind the dropping of the inode's old pages if that is under way: told of the
+  // new size before, the kernel would show the old last page with zeros behind it.
+  void after_pages_dropped(Inode& inode, std::move_only_function<void()> answer);
+  // Answers behind that.
   void fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done);
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                            const NewAttributes& changes, Done<AttributesReply> done);
@@ -214,6 +222,9 @@ class Filesystem {
   [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
   void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, TimePoint started);
 
+  // EIO once a lock that was taken through the file is lost, until it is unlocked or closed.
+  [[nodiscard]] static Result<void> still_locked(OpenFile& file);
+  void forget_locks();
   void send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock, bool test,
                  Done<schema::LockReply> done);
   void give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, ErrorCode code);

@@ -22,12 +22,13 @@ void Filesystem::attributes(Asker asker, NodeId node, Done<AttributesReply> done
   AttributesReply known = attributes_for(**found);
   if (known.lifetime > Duration::zero()) {
     ++core_.counters.lookups_from_cache;
-    return done(std::move(known));
+    return after_pages_dropped(**found,
+                               [known, done = std::move(done)]() mutable { done(std::move(known)); });
   }
   fetch_attributes(asker, *found, std::move(done));
 }
 
-void Filesystem::fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done) {
+void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done) {
   schema::Request request;
   request.mutable_getattr()->set_handle(inode->handle);
   {
@@ -38,17 +39,21 @@ void Filesystem::fetch_attributes(const Asker& asker, const InodePointer& inode,
               [this, inode, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 // A removed directory that somebody is still in: the server has forgotten it, we have not.
-                AttributesReply known = attributes_for(*inode);
+                const AttributesReply known = attributes_for(*inode);
                 if (!reply && reply.error().code == from_errno(ESTALE) && known.attr.mode != 0 &&
                     known.attr.nlink == 0)
-                  return done(std::move(known));
+                  return done(false);
                 if (!reply) return done(std::unexpected(reply.error()));
-                const bool changed = facts_.learn(*inode, reply->message.attr().attr(), started);
-                if (!changed) return done(attributes_for(*inode));
-                // Behind the kernel's dropping of the old pages, which was posted before.
-                core_.scheduler.post_notification(
-                    [this, inode, done = std::move(done)]() mutable { done(attributes_for(*inode)); });
+                done(facts_.learn(*inode, reply->message.attr().attr(), started));
               });
+}
+
+void Filesystem::fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done) {
+  ask_attributes(asker, inode, [this, inode, done = std::move(done)](const Result<bool>& changed) mutable {
+    if (!changed) return done(std::unexpected(changed.error()));
+    after_pages_dropped(*inode,
+                        [this, inode, done = std::move(done)]() mutable { done(attributes_for(*inode)); });
+  });
 }
 
 // ---------------------------------------------------------------- chmod, chown, truncate, utimens

@@ -173,6 +173,7 @@ void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner
 void Filesystem::read(Asker asker, Handle handle, ByteCount offset, ByteCount length, ReadDone done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
+  if (auto usable = still_locked(*file); !usable) return done(std::unexpected(usable.error()));
   const Interval range{offset, offset + length};
   bool ask_size = false;
   if (file->direct()) {
@@ -183,18 +184,20 @@ void Filesystem::read(Asker asker, Handle handle, ByteCount offset, ByteCount le
         !core_.trust.may_use(Fact::kAttributes, file->inode->attributes.learnt(), core_.scheduler.now());
   }
   if (!ask_size) return reader_.read(asker, file, range, std::move(done));
-  fetch_attributes(asker, file->inode,
-                   [this, asker, file, range, done = std::move(done)](Result<AttributesReply> attr) mutable {
-                     if (!attr) return done(std::unexpected(attr.error()));
-                     reader_.read(asker, file, range, std::move(done));
-                   });
+  // Not behind a notification: dropping pages waits for the folios that this READ may hold.
+  ask_attributes(asker, file->inode,
+                 [this, asker, file, range, done = std::move(done)](const Result<bool>& changed) mutable {
+                   if (!changed) return done(std::unexpected(changed.error()));
+                   reader_.read(asker, file, range, std::move(done));
+                 });
 }
 
 void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<const std::byte> bytes,
-                       Done<std::uint32_t> done) {
+                       bool appends, Done<std::uint32_t> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
-  if (file->append()) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
+  if (auto usable = still_locked(*file); !usable) return done(std::unexpected(usable.error()));
+  if (appends) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
   if (!file->synchronous()) return write_behind_.write(asker, file, offset, bytes, std::move(done));
   write_behind_.write(asker, file, offset, bytes,
                       [this, asker, file, done = std::move(done)](Result<std::uint32_t> written) mutable {
@@ -316,16 +319,17 @@ void Filesystem::commit(const Asker& asker, const std::shared_ptr<OpenFile>& fil
   request.mutable_commit()->set_handle(file->inode->handle);
   request.mutable_commit()->set_open_id(file->open_id);
   request.mutable_commit()->set_data_only(data_only);
-  remote_.ask(asker, std::move(request), schema::Reply::kCommit,
-              [this, file, started = core_.scheduler.now(),
-               done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                if (!reply) return done(std::unexpected(reply.error()));
-                const Result<void> safe =
-                    note_committed(*file->inode, reply->message.commit().boot_id(), started);
-                // The error is told here; the file's own close needs not tell it again.
-                if (!safe) (void)write_behind_.take_error(*file);
-                done(safe);
-              });
+  // Once only: the server's disk tells an error one time, and a repeat would find nothing wrong.
+  remote_.mutate(asker, std::move(request), schema::Reply::kCommit,
+                 [this, file, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) return done(std::unexpected(reply.error()));
+                   const Result<void> safe =
+                       note_committed(*file->inode, reply->message.commit().boot_id(), started);
+                   // The error is told here; the file's own close needs not tell it again.
+                   if (!safe) (void)write_behind_.take_error(*file);
+                   done(safe);
+                 });
 }
 
 // Writes that were answered before the server machine restarted may never have reached its disk, and

@@ -4,6 +4,8 @@
 // cached is checked after a lock.
 #include <fcntl.h>
 
+#include <cerrno>
+
 #include "fsclient/filesystem.h"
 
 namespace tusk::client {
@@ -39,6 +41,8 @@ void Filesystem::test_lock(Asker asker, Handle handle, NewLock lock, Done<schema
 void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
+  if (auto usable = still_locked(*file); !usable && lock.type != F_UNLCK)
+    return done(std::unexpected(usable.error()));
   auto send = [this, asker, file, lock, done = std::move(done)](Result<void> flushed) mutable {
     if (!flushed) return done(std::move(flushed));
     send_lock(
@@ -51,6 +55,21 @@ void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> d
   };
   if (lock.type == F_UNLCK) return write_behind_.flush(asker, file->inode, std::move(send));
   send({});
+}
+
+// Who believes to hold a lock must not go on as if: somebody else may have it by now.
+Result<void> Filesystem::still_locked(OpenFile& file) {
+  const std::lock_guard guard(file.inode->mutex);
+  if (!file.lock_lost) return {};
+  return fail(from_errno(EIO), "the server restarted and has forgotten the lock on this file");
+}
+
+void Filesystem::forget_locks() {
+  files_.for_each([](OpenFile& file) {
+    const std::lock_guard guard(file.inode->mutex);
+    if (file.flocked || file.record_locked) file.lock_lost = true;
+    file.inode->lock_owners.clear();
+  });
 }
 
 // A wait that was given up may have been granted in the same moment. Nobody would ever release that
@@ -68,11 +87,15 @@ void Filesystem::give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, 
 
 void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
                             Done<void> done) {
-  if (lock.type == F_UNLCK) return done({});
-  if (!lock.flock) {
+  {
     const std::lock_guard guard(file->inode->mutex);
-    file->inode->lock_owners.insert(lock.owner);
+    const bool everything = lock.flock || (lock.start == 0 && lock.end >= INT64_MAX);
+    if (lock.type != F_UNLCK || everything)
+      (lock.flock ? file->flocked : file->record_locked) = lock.type != F_UNLCK;
+    if (lock.type == F_UNLCK && everything) file->lock_lost = false;
+    if (lock.type != F_UNLCK && !lock.flock) file->inode->lock_owners.insert(lock.owner);
   }
+  if (lock.type == F_UNLCK) return done({});
   // Notices what others changed while they held it, drops our bytes and the kernel's before the answer.
   fetch_attributes(asker, file->inode,
                    [file, done = std::move(done)](const Result<AttributesReply>&) mutable { done({}); });
@@ -85,6 +108,8 @@ void Filesystem::unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFil
   {
     const std::lock_guard lock(file->inode->mutex);
     has_locks = file->inode->lock_owners.erase(owner) > 0;
+    if (file->inode->lock_owners.empty())
+      for (OpenFile* open : file->inode->open_files) open->record_locked = false;
   }
   if (!has_locks) return done({});
   send_lock(asker, file, {.owner = owner, .type = F_UNLCK, .end = INT64_MAX}, false,

@@ -24,7 +24,9 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
   }
   if (known.kind == NameAnswer::Kind::kExists && attributes_lifetime(*known.inode) > Duration::zero()) {
     ++core_.counters.lookups_from_cache;
-    return done(entry_for(known.inode, known.remaining));
+    return after_pages_dropped(*known.inode, [this, known, done = std::move(done)]() mutable {
+      done(entry_for(known.inode, known.remaining));
+    });
   }
   names_.note_miss(asker, directory);
   schema::Request request;
@@ -43,7 +45,9 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
                 const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), started);
                 if (!inode) return done(std::unexpected(inode.error()));
                 names_.learn(*directory, name, *inode);
-                done(fresh_entry(*inode));
+                after_pages_dropped(**inode, [this, inode = *inode, done = std::move(done)]() mutable {
+                  done(fresh_entry(inode));
+                });
               });
 }
 
@@ -287,7 +291,7 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
     if (entries.empty()) return read->end({});
     for (const ListedEntry& entry : entries) {
       DirectoryEntryOut out{entry.name, entry.ino, entry.type, std::nullopt, read->offset + 1};
-      if (read->with_attributes && entry.inode) {
+      if (read->with_attributes && entry.inode && !facts_.pages_being_dropped(*entry.inode)) {
         const Duration lifetime =
             std::min(core_.trust.remaining(Fact::kEntry, entry.learnt, core_.scheduler.now()),
                      attributes_lifetime(*entry.inode));

@@ -453,8 +453,9 @@ void on_read(fuse_req_t request, fuse_ino_t, std::size_t size, off_t offset, fus
 void on_write(fuse_req_t request, fuse_ino_t, const char* bytes, std::size_t size, off_t offset,
               fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
+  const bool appends = (file->flags & O_APPEND) != 0 && !file->writepage;
   filesystem_of(request).write(
-      asker, handle_of(file), static_cast<ByteCount>(offset), as_byte_span({bytes, size}),
+      asker, handle_of(file), static_cast<ByteCount>(offset), as_byte_span({bytes, size}), appends,
       answer<std::uint32_t>(pending,
                             [](fuse_req_t to, std::uint32_t written) { fuse_reply_write(to, written); }));
 }

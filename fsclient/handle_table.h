@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "proto/base/check.h"
 #include "proto/base/strong_int.h"
@@ -33,6 +34,16 @@ class HandleTable {
     const auto found = table_.find(handle.value());
     TUSK_CHECK(found != table_.end());
     return found->second;
+  }
+
+  template <class Visit>
+  void for_each(Visit visit) const {
+    std::vector<std::shared_ptr<T>> all;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [number, opened] : table_) all.push_back(opened);
+    }
+    for (const auto& opened : all) visit(*opened);
   }
 
   std::shared_ptr<T> take(Handle handle) {

@@ -40,7 +40,6 @@ OpenFile::~OpenFile() { on_close_(open_id); }
 
 bool OpenFile::readable() const { return (flags & O_ACCMODE) != O_WRONLY; }
 bool OpenFile::writable() const { return (flags & O_ACCMODE) != O_RDONLY; }
-bool OpenFile::append() const { return (flags & O_APPEND) != 0; }
 bool OpenFile::synchronous() const { return (flags & (O_SYNC | O_DSYNC)) != 0; }
 bool OpenFile::direct() const { return (flags & O_DIRECT) != 0; }
 

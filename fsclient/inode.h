@@ -82,6 +82,7 @@ class Inode : public std::enable_shared_from_this<Inode> {
   std::optional<std::string> link_target;
   std::vector<OpenFile*> open_files;
   std::set<std::uint64_t> lock_owners;  // POSIX locks were granted to them
+  int pages_being_dropped = 0;          // notifications to the kernel that are still to come
 
   // The size programs see: the server's, or further if they wrote more than it knows of.
   [[nodiscard]] ByteCount size() const;
@@ -107,7 +108,6 @@ struct OpenFile {
 
   [[nodiscard]] bool readable() const;
   [[nodiscard]] bool writable() const;
-  [[nodiscard]] bool append() const;
   [[nodiscard]] bool synchronous() const;
   [[nodiscard]] bool direct() const;
 
@@ -119,6 +119,10 @@ struct OpenFile {
   std::uint64_t errors_told = 0;
   ReadAhead read_ahead;
   bool reading_ahead = false;  // counts as one of Reader's streams
+  // A lock was taken through it and not given back; and the server has forgotten it.
+  bool flocked = false;
+  bool record_locked = false;
+  bool lock_lost = false;
 
  private:
   std::move_only_function<void(std::uint64_t)> on_close_;

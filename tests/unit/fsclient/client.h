@@ -104,9 +104,9 @@ class Client : public testing::Test {
     filesystem->read({}, handle, offset, length, into(answer));
     return answer;
   }
-  Answer<std::uint32_t> write(Handle handle, ByteCount offset, std::string_view bytes) {
+  Answer<std::uint32_t> write(Handle handle, ByteCount offset, std::string_view bytes, bool appends = false) {
     auto answer = new_answer<std::uint32_t>();
-    filesystem->write({}, handle, offset, as_byte_span(bytes), into(answer));
+    filesystem->write({}, handle, offset, as_byte_span(bytes), appends, into(answer));
     return answer;
   }
   Answer<void> begin_flush(Handle handle) {

@@ -126,6 +126,28 @@ TEST_F(Knowing, AChangeByOthersIsToldToTheKernel) {
   EXPECT_EQ(read(file, 0, 10), "three");
 }
 
+TEST_F(Knowing, ANewSizeIsToldBehindTheDroppingOfOldPages) {
+  server.put("a", "one");
+  const NodeId node = lookup("a").node;
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 10), "one");
+  server.put("a", "three");
+  scheduler.advance(std::chrono::seconds(2));
+  auto found = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "a", into(found));
+  ASSERT_TRUE(server.answer_all());
+  // The answer is here; so is what another program asks now, from what is known since.
+  auto asked = new_answer<AttributesReply>();
+  filesystem->attributes({}, node, into(asked));
+  EXPECT_FALSE(found->has_value());
+  EXPECT_FALSE(asked->has_value());
+  EXPECT_TRUE(kernel.inodes.empty());
+  scheduler.run();
+  EXPECT_FALSE(kernel.inodes.empty());
+  EXPECT_EQ((*found)->value().attr.size, 5u);
+  EXPECT_EQ((*asked)->value().attr.size, 5u);
+}
+
 TEST_F(Knowing, AnAnswerThatIsOlderThanWhatWeKnowIsIgnored) {
   server.put("a", "1");
   const NodeId node = lookup("a").node;

@@ -206,10 +206,65 @@ TEST_F(Writing, AppendGoesWhereTheServersEndIs) {
   server.put("log", "one\n");
   const Handle file = open("log", O_WRONLY | O_APPEND);
   server.put("log", "one\ntwo\n");
-  const auto answer = write(file, 4, "three\n");
+  const auto answer = write(file, 4, "three\n", true);
   EXPECT_EQ(*finished(answer), 6u);
   EXPECT_EQ(server.content("log"), "one\ntwo\nthree\n");
   EXPECT_FALSE(kernel.inodes.empty());  // it had put the bytes elsewhere
+}
+
+TEST_F(Writing, AMappedPageOfAFileOpenForAppendingGoesToItsPlace) {
+  server.put("log", "one\ntwo\n");
+  const Handle file = open("log", O_RDWR | O_APPEND);
+  write(file, 0, "ONE");
+  EXPECT_TRUE(flush(file));
+  EXPECT_EQ(server.content("log"), "ONE\ntwo\n");
+}
+
+TEST_F(Writing, BytesWrittenAgainAndAgainDoNotKeepOthersOfTheirBlockWaiting) {
+  const Handle file = create("a");
+  write(file, 100'000, "waited for");
+  write(file, 0, "busy");
+  const auto flushed = begin_flush(file);
+  for (int i = 0; i < 5 && !flushed->has_value(); ++i) {
+    write(file, 0, "busy");  // before the answer: the block stays dirty at its front
+    ASSERT_TRUE(server.answer_all());
+  }
+  EXPECT_TRUE(flushed->has_value());
+  EXPECT_EQ(server.content("a").substr(100'000), "waited for");
+}
+
+TEST_F(Writing, ACommitIsDoneOnceOnly) {
+  const Handle file = create("a");
+  write(file, 0, "x");
+  settle();
+  EXPECT_TRUE(flush(file));
+  auto answer = new_answer<void>();
+  filesystem->sync({}, file, false, into(answer));
+  ASSERT_EQ(server.waiting().size(), 1u);
+  EXPECT_GT(server.waiting().front().request.message.sequence(), 0u);
+}
+
+TEST_F(Writing, AHolderOfALockThatTheServerForgotIsTold) {
+  const Handle file = create("a");
+  const Handle other = open("a");
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, file, {.flock = true, .owner = 1, .type = F_WRLCK, .end = INT64_MAX},
+                       into(locked));
+  ASSERT_TRUE(finished(locked));
+  schema::AttachReply again = server.attached();
+  again.set_resumed(true);
+  filesystem->handle_attached(again);
+  EXPECT_TRUE(finished(write(file, 0, "still mine")));
+  again.set_resumed(false);
+  filesystem->handle_attached(again);
+  EXPECT_EQ(finished(write(file, 0, "not any more")).error().code, from_errno(EIO));
+  EXPECT_EQ(finished(begin_read(file, 0, 1)).error().code, from_errno(EIO));
+  EXPECT_TRUE(finished(write(other, 0, "never locked")));
+  auto unlocked = new_answer<void>();
+  filesystem->set_lock({}, file, {.flock = true, .owner = 1, .type = F_UNLCK, .end = INT64_MAX},
+                       into(unlocked));
+  EXPECT_TRUE(finished(unlocked));
+  EXPECT_TRUE(finished(write(file, 0, "starts anew")));
 }
 
 TEST_F(Writing, ASynchronousWriteWaits) {
@@ -286,7 +341,7 @@ TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {
   const Handle file = create("a");
   const auto interrupt = std::make_shared<Interrupt>();
   auto answer = new_answer<std::uint32_t>();
-  filesystem->write({.interrupt = interrupt}, file, 0, as_byte_span(pattern(6 * kBlockSize)), into(answer));
+  filesystem->write({.interrupt = interrupt}, file, 0, as_byte_span(pattern(6 * kBlockSize)), false, into(answer));
   EXPECT_FALSE(answer->has_value());
   interrupt->fire();
   scheduler.advance(kInterruptGrace);

@@ -73,6 +73,7 @@ class ChannelOverUdp final : public Channel {
   void receive();
   void settle();
   void transmit_now(TimePoint now);
+  void resume_when_writable();
   void connect(TimePoint now);
   void handle_events(TimePoint now);
   void handle_event(transport::Event& event, TimePoint now);
@@ -235,8 +236,17 @@ void ChannelOverUdp::transmit_now(TimePoint now) {
   if (blocked_) return;
   const Route route{addresses_[address_], {}};
   blocked_ = !transmit(*secure_, now, route, queue_, socket_, too_big) || !queue_.flush(socket_, too_big);
-  if (!blocked_) return;
-  const auto resume = [this, too_big] { blocked_ = !queue_.flush(socket_, too_big); };
+  if (blocked_) resume_when_writable();
+}
+
+// One time may not do: the queue holds more than the socket's buffer.
+void ChannelOverUdp::resume_when_writable() {
+  const auto resume = [this] {
+    blocked_ = !queue_.flush(socket_, [this](const io::Address&, std::size_t size) {
+      if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
+    });
+    if (blocked_) resume_when_writable();
+  };
   if (auto waiting = reactor_->wait_writable_once(socket_.fd(), resume); !waiting)
     spdlog::error("cannot wait for the socket: {}", waiting.error().message());
 }

@@ -106,7 +106,7 @@ void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEsti
   if (packet.state == State::kLost) {
     // Late, not lost: wait longer for others before giving them up.
     ++spurious_total_;
-    reordering_extra_ = std::clamp((now - packet.lost_at) * 5 / 4, reordering_extra_, rtt.smoothed());
+    reordering_extra_ = std::max(reordering_extra_, (now - packet.lost_at) * 5 / 4);
   } else {
     in_flight_ -= packet.size;
     --outstanding_;
@@ -148,7 +148,8 @@ void SentPackets::note_gaps(std::uint64_t old_next, std::uint64_t next) {
 }
 
 Duration SentPackets::reordering_window(const RttEstimator& rtt) const {
-  return std::max({rtt.smoothed() / 16, reordering_extra_, Duration(50us)});
+  // At most a round trip (RFC 8985 §6.2), as long as that is now: it may have been learnt behind a queue.
+  return std::max({rtt.smoothed() / 16, std::min(reordering_extra_, rtt.smoothed()), Duration(50us)});
 }
 
 Duration SentPackets::loss_delay(const RttEstimator& rtt) const {

@@ -1,5 +1,6 @@
 #include "proto/rpc/channel.h"
 
+#include <linux/falloc.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
@@ -325,7 +326,7 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
     if (events_.reattached) events_.reattached(reply.attach());
   }
   ever_attached_ = true;
-  calls_.start_all(secure_->connection());
+  calls_.start_all(secure_->connection(), reply.attach().resumed());
   publish_stats(true);
 }
 
@@ -381,6 +382,18 @@ void ChannelOverUdp::apply_outage_policy(TimePoint now) {
 
 // ---------------------------------------------------------------- from other threads
 
+namespace {
+
+// Everything else has the same effect when it is done again, though its answer may be another: a MKDIR
+// that was done says EEXIST.
+bool adds_up(const schema::Request& request) {
+  constexpr std::uint32_t kMoving = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
+  if (request.has_write()) return request.write().append();
+  return request.has_allocate() && (request.allocate().mode() & kMoving) != 0;
+}
+
+}  // namespace
+
 CallId ChannelOverUdp::call(CallRequest request, Completion done) {
   const CallId id(next_call_++);
   if (ended_) {
@@ -390,11 +403,11 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
   Result<SharedBytes> header = encode_message(request.message);
   auto start = [this, id, header = std::move(header), body = std::move(request.body),
                 place = std::move(request.reply_body), priority = request.priority,
-                done = std::move(done)]() mutable {
+                once = adds_up(request.message), done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
     if (state_ == State::kLeaving || state_ == State::kEnded)
       return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
-    calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done)});
+    calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once});
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
   reactor_->post(std::move(start));

@@ -1,5 +1,9 @@
 #include "proto/rpc/outgoing_calls.h"
 
+#include <cerrno>
+#include <utility>
+#include <vector>
+
 #include "proto/rpc/message_codec.h"
 
 namespace tusk::rpc {
@@ -28,8 +32,20 @@ void OutgoingCalls::start(CallId id, transport::Connection& connection) {
   by_exchange_.emplace(exchange, id);
 }
 
-void OutgoingCalls::start_all(transport::Connection& connection) {
+void OutgoingCalls::start_all(transport::Connection& connection, bool resumed) {
+  std::vector<Completion> unknown;
+  for (auto place = calls_.begin(); !resumed && place != calls_.end();) {
+    Entry& entry = place->second;
+    if (entry.sent_before && entry.call.adds_up) {
+      unknown.push_back(std::move(entry.call.done));
+      place = calls_.erase(place);
+    } else {
+      ++place;
+    }
+  }
   for (const auto& [id, entry] : calls_) start(id, connection);
+  for (Completion& done : unknown)
+    done(fail(from_errno(EIO), "the server restarted: whether this was done nobody knows"));
 }
 
 void OutgoingCalls::cancel(CallId id, transport::Connection* connection) {
@@ -56,7 +72,8 @@ void OutgoingCalls::handle_reply(const transport::ReplyArrived& arrived) {
 
 void OutgoingCalls::detach() {
   by_exchange_.clear();
-  for (auto& [id, entry] : calls_) entry.exchange.reset();
+  for (auto& [id, entry] : calls_)
+    if (std::exchange(entry.exchange, std::nullopt)) entry.sent_before = true;
 }
 
 void OutgoingCalls::fail_all(const Error& error) {

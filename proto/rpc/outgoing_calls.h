@@ -20,13 +20,15 @@ class OutgoingCalls {
     MutableSharedBytes reply_body;
     Priority priority = Priority::kInteractive;
     Completion done;
+    bool adds_up = false;  // done twice it would have twice the effect (O_APPEND)
   };
 
   // Keeps a call; it goes out with start() or start_all().
-  void add(CallId id, Call call) { calls_.emplace(id, Entry{std::move(call), std::nullopt}); }
+  void add(CallId id, Call call) { calls_.emplace(id, Entry{std::move(call), std::nullopt, false}); }
   void start(CallId id, transport::Connection& connection);
-  // In the order in which they were made.
-  void start_all(transport::Connection& connection);
+  // In the order in which they were made. Unless the session was `resumed` the server does not remember
+  // what it has done: calls that were sent before and add up end with EIO instead.
+  void start_all(transport::Connection& connection, bool resumed);
 
   // Ends with kCancelled; `connection` may be null while there is none.
   void cancel(CallId id, transport::Connection* connection);
@@ -43,6 +45,7 @@ class OutgoingCalls {
   struct Entry {
     Call call;
     std::optional<wire::ExchangeId> exchange;
+    bool sent_before = false;  // on a connection that is gone
   };
 
   std::map<CallId, Entry> calls_;  // ordered: ids rise with time

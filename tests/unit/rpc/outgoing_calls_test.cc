@@ -1,0 +1,59 @@
+// What becomes of calls when a connection ends and another begins.
+#include "proto/rpc/outgoing_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace tusk::rpc {
+namespace {
+
+class Calls : public testing::Test {
+ protected:
+  // What the call with this id ended with.
+  void add(std::uint64_t id, bool adds_up) {
+    const std::string_view text = "request";
+    calls_.add(CallId(id),
+               {copy_bytes(as_byte_span(text)),
+                {},
+                {},
+                Priority::kBulk,
+                [this, id](const Result<CallReply>& reply) { ended_.emplace(id, reply.error().code); },
+                adds_up});
+  }
+  static transport::Connection connection() {
+    return transport::Connection(transport::Role::kClient, {}, TimePoint() + 1s, 10ms);
+  }
+
+  OutgoingCalls calls_;
+  std::map<std::uint64_t, ErrorCode> ended_;
+};
+
+TEST_F(Calls, AreSentAgainInTheSameSession) {
+  transport::Connection first = connection();
+  add(1, true);
+  add(2, false);
+  calls_.start_all(first, false);
+  calls_.detach();
+  transport::Connection second = connection();
+  calls_.start_all(second, true);
+  EXPECT_TRUE(ended_.empty());
+  EXPECT_EQ(calls_.count(), 2u);
+}
+
+TEST_F(Calls, ThatAddUpAreNotSentAgainToAServerThatForgotThem) {
+  transport::Connection first = connection();
+  add(1, true);
+  add(2, false);
+  calls_.start_all(first, false);
+  calls_.detach();
+  add(3, true);  // never sent yet
+  transport::Connection second = connection();
+  calls_.start_all(second, false);
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_.at(1), from_errno(EIO));
+  EXPECT_EQ(calls_.count(), 2u);
+}
+
+}  // namespace
+}  // namespace tusk::rpc

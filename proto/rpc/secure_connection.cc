@@ -176,7 +176,13 @@ void SecureConnection::handle_handshake_frames(TimePoint now, std::span<const st
     if (!frame) {
       handled = tusk::fail(ErrorCode::kMalformed, "a malformed handshake frame");
     } else if (const auto* crypto = std::get_if<wire::CryptoFrame>(&*frame)) {
-      handled = stream_.handle_frame(now, *crypto);
+      // Once both sides have the keys TLS has nothing more to hear, and anybody who saw the ids can forge
+      // this: the peer is told again what has come, its bytes go nowhere.
+      if (confirmed_) {
+        stream_.acknowledge_again();
+      } else {
+        handled = stream_.handle_frame(now, *crypto);
+      }
     } else if (const auto* ack = std::get_if<wire::CryptoAckFrame>(&*frame)) {
       handled = stream_.handle_frame(now, *ack);
     } else if (!std::holds_alternative<wire::PaddingFrame>(*frame)) {
@@ -192,6 +198,7 @@ void SecureConnection::handle_handshake_frames(TimePoint now, std::span<const st
 }
 
 void SecureConnection::advance_handshake(TimePoint now) {
+  if (confirmed_) return;
   const std::vector<std::byte> received = stream_.take_received();
   if (received.empty()) return;
   const Result<void> handled = tls_.handle_bytes(received);

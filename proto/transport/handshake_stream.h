@@ -48,6 +48,8 @@ class HandshakeStream {
   // kMalformed: more than a handshake can have.
   [[nodiscard]] Result<void> handle_frame(TimePoint now, const wire::CryptoFrame& frame);
   [[nodiscard]] Result<void> handle_frame(TimePoint now, const wire::CryptoAckFrame& frame);
+  // A repetition by a peer that has not heard that its bytes came.
+  void acknowledge_again() { ack_due_ = true; }
   // The bytes that are in order now and were not taken yet.
   [[nodiscard]] std::vector<std::byte> take_received();
 

@@ -144,6 +144,44 @@ TEST(Attack, ATrueResetEndsTheConnectionAtOnce) {
   EXPECT_LT(pair.elapsed() - asked, 60ms);
 }
 
+// A handshake packet that anybody can seal who saw the original id and the receiver's.
+Datagram forged_handshake(SecurePair& pair, Role receiver, std::uint32_t number,
+                          std::span<const std::byte> frames) {
+  auto seal =
+      crypto::PacketProtector::for_handshake(pair.client().original_id().bytes, receiver == Role::kServer);
+  wire::LongHeader header;
+  header.to = pair.secure(receiver)->own_id();
+  header.from = pair.secure(receiver == Role::kServer ? Role::kClient : Role::kServer)->own_id();
+  header.packet_number_low = number;
+  Datagram datagram = long_packet(header, frames.size() + wire::kTagSize);
+  const std::size_t size = datagram.size() - frames.size() - wire::kTagSize;
+  std::ranges::copy(frames, datagram.begin() + static_cast<std::ptrdiff_t>(size));
+  seal.seal(number, std::span(datagram).first(size), std::span(datagram).subspan(size));
+  return datagram;
+}
+
+TEST(Attack, ForgedHandshakeBytesDoNotEndAnEstablishedConnection) {
+  SecurePair pair(secure_wan());
+  ASSERT_TRUE(pair.connect(1s));
+  pair.run_for(500ms);
+  // An alert in clear, at every place where TLS might go on to read.
+  const Datagram alert = {std::byte{0x15}, std::byte{3}, std::byte{3}, std::byte{0},
+                          std::byte{2},    std::byte{2}, std::byte{40}};
+  std::uint32_t number = 1000;
+  for (const Role receiver : {Role::kServer, Role::kClient})
+    for (ByteCount offset = 0; offset < 3000; ++offset) {
+      Datagram frame(alert.size() + wire::kCryptoFrameOverhead);
+      ByteWriter writer(frame);
+      write_frame(wire::CryptoFrame{offset, alert}, writer);
+      frame.resize(writer.written());
+      pair.forge(receiver, forged_handshake(pair, receiver, ++number, frame));
+    }
+  pair.run_for(2s);
+  EXPECT_THAT(pair.complaints(), testing::IsEmpty());
+  EXPECT_EQ(pair.client().drops().unauthenticated, 0u) << "they were whole";
+  expect_transfer_works(pair);
+}
+
 TEST(Attack, ForgedHandshakePacketsDoNotEndAHandshake) {
   // Anybody who saw the first packet can seal handshake packets: bad ones are dropped.
   SecurePair pair(secure_wan());

@@ -19,6 +19,8 @@ constexpr int kChallengeAttemptsMax = 5;
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr Duration kKeepAliveWaiting = 2s;
+// For a goodbye that cannot go out, because an unproven address may get no more.
+constexpr Duration kClosePatience = 1s;
 
 template <class... Handlers>
 struct Overloaded : Handlers... {
@@ -42,7 +44,7 @@ struct Connection::Assembly {
 Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt)
     : role_(role),
       config_(config),
-      exchanges_(role, config.credit),
+      exchanges_(role, config.credit, config.allocate_request),
       mtu_(config.datagram_size_max),
       congestion_(make_congestion_controller(config.congestion, config.seed)),
       random_(config.seed),
@@ -176,6 +178,7 @@ Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
   SentPackets::Outcome outcome;
   if (!sent_.handle_ack(now, ack, rtt_, outcome))
     return tusk::fail(ErrorCode::kMalformed, "an acknowledgement of what was never sent");
+  if (outcome.any_acked) last_progress_ = now;
   acks_.adapt_delay(rtt_.smoothed());
   apply(now, outcome);
   return {};
@@ -315,6 +318,7 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
   const Packet packet{sent_.next_number(), assembly.writer.written(), false};
   const auto size = static_cast<std::uint32_t>(packet.payload_size + kOverhead);
   const bool eliciting = !assembly.frames.empty();
+  if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
   sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
   if (eliciting) {
     pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst());
@@ -455,15 +459,23 @@ TimePoint Connection::next_timeout() const {
     next = std::min(next, pacer_.next());
   next = std::min(next, mtu_.next_timeout());
   next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));
+  if (sent_.in_flight() > 0) next = std::min(next, last_progress_ + config_.idle_timeout);
   if (role_ == Role::kClient) next = std::min(next, last_eliciting_sent_ + keep_alive());
   if (challenge_) next = std::min(next, challenge_->resend_at);
   return next;
 }
 
 void Connection::handle_timeout(TimePoint now) {
+  if (state_ == State::kClosing) {
+    if (close_by_ == kNever) close_by_ = now + kClosePatience;
+    if (now >= close_by_) state_ = State::kClosed;
+  }
   if (state_ != State::kOpen) return;
   if (now >= last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_))
     return die(ErrorCode::kTimedOut, "the peer fell silent");
+  // Who talks and acknowledges nothing would have us keep all that it asked for.
+  if (sent_.in_flight() > 0 && now >= last_progress_ + config_.idle_timeout)
+    return die(ErrorCode::kTimedOut, "the peer acknowledges nothing");
   if (role_ == Role::kClient && now >= last_eliciting_sent_ + keep_alive()) ping_due_ = true;
   if (challenge_ && now >= challenge_->resend_at && challenge_->attempts >= kChallengeAttemptsMax) {
     challenge_.reset();

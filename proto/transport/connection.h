@@ -34,6 +34,7 @@ struct ConnectionConfig {
   std::uint32_t datagram_size_max = wire::kDatagramSizeMax;  // largest this side can send and receive
   CongestionKind congestion = CongestionKind::kModel;
   std::uint64_t seed = 1;
+  Allocate allocate_request = {};  // memory for what the peer asks
 };
 
 // The connection is over; nothing else follows.
@@ -133,6 +134,8 @@ class Connection {
   [[nodiscard]] ByteCount unsent_bytes() const { return exchanges_.unsent_bytes(); }
   [[nodiscard]] std::size_t open_exchanges() const { return exchanges_.open_count(); }
   [[nodiscard]] std::size_t served_exchanges() const { return exchanges_.served_count(); }
+  [[nodiscard]] std::size_t answered_exchanges() const { return exchanges_.answered_count(); }
+  [[nodiscard]] ByteCount served_bytes() const { return exchanges_.served_bytes(); }
   [[nodiscard]] const SentPackets& sent_packets() const { return sent_; }
   [[nodiscard]] const CongestionController& congestion() const { return *congestion_; }
   [[nodiscard]] const RttEstimator& rtt() const { return rtt_; }
@@ -195,8 +198,10 @@ class Connection {
   std::optional<Challenge> challenge_;
   ErrorCode close_code_ = ErrorCode::kOk;
   std::string close_reason_;
+  TimePoint close_by_ = kNever;  // then without a goodbye
 
   TimePoint last_received_;
+  TimePoint last_progress_{};  // an acknowledgement of something new, or the first sending after a rest
   TimePoint last_sent_;
   TimePoint last_eliciting_sent_;
   std::uint64_t packets_since_floor_ = 0;

@@ -12,8 +12,8 @@ constexpr std::size_t kPieceMin = 64;
 
 }  // namespace
 
-Exchanges::Exchanges(Role role, CreditLimits limits)
-    : parity_(static_cast<std::uint64_t>(role)), limits_(limits) {
+Exchanges::Exchanges(Role role, CreditLimits limits, Allocate allocate)
+    : parity_(static_cast<std::uint64_t>(role)), limits_(limits), allocate_(std::move(allocate)) {
   granted_ = {limits.request_bytes, limits.exchanges};
   granting_ = granted_;
 }
@@ -88,7 +88,8 @@ void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes
   TUSK_CHECK(!header.empty() && header.size() <= wire::kMessageHeaderMax);
   TUSK_CHECK(body.size() <= accepted.request.reply_capacity());
   answered_bytes_ += accepted.request.size();
-  ++answered_exchanges_;
+  ++answered_;
+  answer_header_bytes_ += header.size();
   const auto priority = accepted.request.priority();
   accepted.request = IncomingMessage(std::nullopt);  // frees the request's memory
   unsent_bytes_ += header.size() + body.size();
@@ -102,7 +103,7 @@ Result<Exchanges::Accepted*> Exchanges::accept(wire::ExchangeId exchange) {
   if (finished_.contains(index(exchange))) return nullptr;
   if (index(exchange) >= granting_.exchanges)
     return fail(ErrorCode::kMalformed, "more exchanges than granted");
-  return &accepted_.try_emplace(exchange).first->second;
+  return &accepted_.try_emplace(exchange, &allocate_).first->second;
 }
 
 Result<void> Exchanges::account(Accepted& accepted) {
@@ -189,7 +190,6 @@ Result<void> Exchanges::handle_cancel(const wire::CancelFrame& frame) {
     unsent_bytes_ -= accepted->reply->unsent();
   } else {
     answered_bytes_ += accepted->request.knows_sizes() ? accepted->request.size() : frame.request_bytes;
-    ++answered_exchanges_;
     if (accepted->delivered) events_.push_back(RequestCancelled{frame.exchange});
   }
   finish_accepted(frame.exchange);
@@ -204,7 +204,13 @@ void Exchanges::handle_credit(const wire::CreditFrame& frame) {
 }
 
 void Exchanges::finish_accepted(wire::ExchangeId exchange) {
-  accepted_.erase(exchange);
+  const auto found = accepted_.find(exchange);
+  if (found->second.reply) {
+    --answered_;
+    answer_header_bytes_ -= found->second.reply->header_size();
+  }
+  accepted_.erase(found);
+  ++ended_exchanges_;
   finished_.add(index(exchange), index(exchange) + 1);
 }
 
@@ -301,12 +307,12 @@ void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offs
 bool Exchanges::credit_due() const {
   // Half of what was granted has been given back: tell the peer before it runs dry.
   return answered_bytes_ + limits_.request_bytes >= granting_.request_bytes + limits_.request_bytes / 2 ||
-         answered_exchanges_ + limits_.exchanges >= granting_.exchanges + limits_.exchanges / 2;
+         ended_exchanges_ + limits_.exchanges >= granting_.exchanges + limits_.exchanges / 2;
 }
 
 wire::CreditFrame Exchanges::take_credit() {
   granting_.request_bytes = answered_bytes_ + limits_.request_bytes;
-  granting_.exchanges = answered_exchanges_ + limits_.exchanges;
+  granting_.exchanges = ended_exchanges_ + limits_.exchanges;
   return granting_;
 }
 

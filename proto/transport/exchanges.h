@@ -50,7 +50,11 @@ struct CreditLimits {
 
 class Exchanges {
  public:
-  Exchanges(Role role, CreditLimits limits);
+  // `allocate`: for the peer's requests.
+  Exchanges(Role role, CreditLimits limits, Allocate allocate = {});
+  // Messages refer to it.
+  Exchanges(const Exchanges&) = delete;
+  Exchanges& operator=(const Exchanges&) = delete;
 
   // Opens an exchange; waits inside for credit when there is none. `reply_place` may be empty.
   wire::ExchangeId open(SharedBytes header, SharedBytes body, MutableSharedBytes reply_place,
@@ -91,15 +95,26 @@ class Exchanges {
   [[nodiscard]] std::size_t open_count() const { return initiated_.size() + waiting_.size(); }
   // Of the peer's exchanges: those not answered yet, or whose answer it has not acknowledged.
   [[nodiscard]] std::size_t served_count() const { return accepted_.size(); }
+  // Of these, those with an answer that the peer has not acknowledged.
+  [[nodiscard]] std::size_t answered_count() const { return answered_; }
+  // Memory that the peer's exchanges take beside what `allocate` gave: the exchanges themselves and the
+  // headers of their answers. Bodies of answers are the business of those who read them from disks.
+  [[nodiscard]] ByteCount served_bytes() const {
+    return accepted_.size() * kExchangeBytes + answer_header_bytes_;
+  }
 
  private:
+  // About what one exchange of the peer's takes besides its messages.
+  static constexpr ByteCount kExchangeBytes = 512;
+
   struct Initiated {
     OutgoingMessage request;
     IncomingMessage reply;
     bool queued_for_repair = false;
   };
   struct Accepted {
-    IncomingMessage request{std::nullopt};
+    explicit Accepted(const Allocate* allocate) : request(std::nullopt, allocate) {}
+    IncomingMessage request;
     std::optional<OutgoingMessage> reply;
     ByteCount accounted = 0;  // of the request's size, against the credit
     bool delivered = false;   // handed to the layer above
@@ -129,6 +144,7 @@ class Exchanges {
 
   const std::uint64_t parity_;
   const CreditLimits limits_;
+  const Allocate allocate_;
 
   std::unordered_map<wire::ExchangeId, Initiated> initiated_;
   std::unordered_map<wire::ExchangeId, Accepted> accepted_;
@@ -144,11 +160,15 @@ class Exchanges {
   wire::CreditFrame granted_;
   ByteCount used_bytes_ = 0;
   std::uint64_t used_exchanges_ = 0;
-  // What this side granted, and what the peer has opened and got answered.
+  // What this side granted, and what the peer has opened and given back: bytes when the request is
+  // answered, since its memory is free then; the exchange when the answer is acknowledged, since only
+  // then nothing is left of it.
   wire::CreditFrame granting_;
   ByteCount opened_bytes_ = 0;
   ByteCount answered_bytes_ = 0;
-  std::uint64_t answered_exchanges_ = 0;
+  std::uint64_t ended_exchanges_ = 0;
+  std::size_t answered_ = 0;  // of accepted_
+  ByteCount answer_header_bytes_ = 0;
 
   std::deque<ExchangeEvent> events_;
   ByteCount unsent_bytes_ = 0;

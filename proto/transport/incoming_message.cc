@@ -1,9 +1,14 @@
 #include "proto/transport/incoming_message.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace tusk::transport {
 namespace {
+
+// Of a body whose size is not known yet; less is not worth an allocation.
+constexpr ByteCount kRoomMin = 4096;
 
 void place_bytes(std::span<const std::byte> data, ByteCount offset, std::span<std::byte> target) {
   std::memcpy(target.data() + offset, data.data(), data.size());
@@ -13,7 +18,7 @@ void place_bytes(std::span<const std::byte> data, ByteCount offset, std::span<st
 
 Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& frame) {
   if (!knows_sizes()) {
-    if (place_ && frame.body_size > place_->size())
+    if (fixed_place_ && frame.body_size > place_.size())
       return fail(ErrorCode::kMalformed, "a body larger than its place");
     if (!body_received_.empty() && body_received_.back().end > frame.body_size)
       return fail(ErrorCode::kMalformed, "body bytes past the body's end");
@@ -21,8 +26,8 @@ Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& fram
     body_size_ = frame.body_size;
     reply_capacity_ = frame.reply_capacity;
     priority_ = frame.priority;
-    header_ = allocate_bytes(header_size_);
-    if (!place_ && body_size_ > 0) place_ = allocate_bytes(body_size_);
+    header_ = allocate(header_size_);
+    make_room(body_size_);
   } else if (frame.header_size != header_size_ || frame.body_size != body_size_) {
     return fail(ErrorCode::kMalformed, "two sizes for one message");
   }
@@ -30,20 +35,33 @@ Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& fram
   if (!header_received_.covers(frame.offset, end)) {
     place_bytes(frame.data, frame.offset, header_.bytes);
     header_received_.add(frame.offset, end);
+    if (header_received_.intervals().size() > kRunsMax)
+      return fail(ErrorCode::kMalformed, "a message in too many pieces");
   }
   return {};
 }
 
+// What came before the header is copied; that is little, or the header was lost.
+void IncomingMessage::make_room(ByteCount size) {
+  if (size <= place_.size()) return;
+  const MutableSharedBytes larger = allocate(size);
+  if (!body_received_.empty()) std::memcpy(larger.bytes.data(), place_.bytes.data(), body_received_end());
+  place_ = larger;
+}
+
 Result<void> IncomingMessage::handle_body(const wire::BodyFrame& frame) {
   const ByteCount end = frame.offset + frame.data.size();
-  // Memory that is not touched costs nothing: the largest body is reserved, then filled as it comes.
-  if (!place_) place_ = allocate_bytes(wire::kMessageBodyMax);
-  if (end > place_->size() || (knows_sizes() && end > body_size_))
+  const ByteCount room_max = fixed_place_ ? place_.size() : wire::kMessageBodyMax;
+  if (end > room_max || (knows_sizes() && end > body_size_))
     return fail(ErrorCode::kMalformed, "body bytes past the body's end");
   if (body_received_.covers(frame.offset, end)) return {};
+  // Doubling, so that a body without a header is copied a few times, and a single byte takes little.
+  if (!knows_sizes() && !fixed_place_) make_room(std::min(room_max, std::bit_ceil(std::max(end, kRoomMin))));
   // Bytes that came before are the same; writing them again would race with nobody, so no gaps are sought.
-  place_bytes(frame.data, frame.offset, place_->bytes);
+  place_bytes(frame.data, frame.offset, place_.bytes);
   body_received_.add(frame.offset, end);
+  if (body_received_.intervals().size() > kRunsMax)
+    return fail(ErrorCode::kMalformed, "a message in too many pieces");
   return {};
 }
 

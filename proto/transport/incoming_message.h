@@ -3,6 +3,8 @@
 // The body of a reply goes straight to where the requester wanted it; that of a request to fresh memory.
 #pragma once
 
+#include <functional>
+
 #include "proto/base/interval_set.h"
 #include "proto/base/result.h"
 #include "proto/base/shared_bytes.h"
@@ -10,14 +12,25 @@
 
 namespace tusk::transport {
 
+// Where the memory for what a peer sends comes from, so that somebody can count it; empty: allocate_bytes.
+using Allocate = std::function<MutableSharedBytes(std::size_t size)>;
+
 class IncomingMessage {
  public:
-  // `place`: where the body goes, at most that many bytes; nullopt: memory of the size the header names,
-  // or, while the header is missing, of the largest size.
-  explicit IncomingMessage(std::optional<MutableSharedBytes> place) : place_(std::move(place)) {}
+  // Runs of bytes between which others are still missing. A full body in the smallest datagrams has at
+  // most 1800; a peer that leaves more holes does so to make every further piece expensive.
+  static constexpr std::size_t kRunsMax = 8192;
 
-  // Repeats are harmless. kMalformed: pieces that contradict each other or overrun the place; they
-  // were authenticated, so the peer itself is broken.
+  // `place`: where the body goes, at most that many bytes; nullopt: fresh memory of the size the header
+  // names, or, while the header is missing, at most twice as much as what came demands. `allocate` must
+  // outlive the message; nullptr: allocate_bytes.
+  explicit IncomingMessage(std::optional<MutableSharedBytes> place, const Allocate* allocate = nullptr)
+      : fixed_place_(place.has_value()), allocate_(allocate) {
+    if (place) place_ = std::move(*place);
+  }
+
+  // Repeats are harmless. kMalformed: pieces that contradict each other, overrun the place or are more
+  // scattered than any loss makes them; they were authenticated, so the peer itself is broken.
   [[nodiscard]] Result<void> handle_header(const wire::MessageHeaderFrame& frame);
   [[nodiscard]] Result<void> handle_body(const wire::BodyFrame& frame);
 
@@ -36,10 +49,17 @@ class IncomingMessage {
 
   // Of a complete message.
   [[nodiscard]] SharedBytes header() const { return header_.first(header_size_); }
-  [[nodiscard]] SharedBytes body() const { return place_ ? place_->first(body_size_) : SharedBytes{}; }
+  [[nodiscard]] SharedBytes body() const { return place_.first(body_size_); }
 
  private:
-  std::optional<MutableSharedBytes> place_;
+  [[nodiscard]] MutableSharedBytes allocate(ByteCount size) const {
+    return allocate_ && *allocate_ ? (*allocate_)(size) : allocate_bytes(size);
+  }
+  void make_room(ByteCount size);
+
+  bool fixed_place_;
+  const Allocate* allocate_;
+  MutableSharedBytes place_;
   MutableSharedBytes header_;
   ByteCount header_size_ = 0;
   ByteCount body_size_ = 0;

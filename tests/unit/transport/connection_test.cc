@@ -257,6 +257,21 @@ TEST_F(ConnectionTest, AReasonIsCutToWhatAPeerAccepts) {
               ElementsAre("CLOSE code=1012 reason=" + golden::to_hex(as_byte_span(std::string(200, 'x')))));
 }
 
+TEST_F(ConnectionTest, AGoodbyeThatMayNotGoOutIsNotWaitedForLong) {
+  // Nobody polls for packets: the peer's address is not proven, and all that it may get is used up.
+  settle();
+  receive_hex("07");
+  EXPECT_THAT(events(), ElementsAre(StartsWith("closed 1000 ")));
+  connection_.handle_timeout(now_);
+  wait(999ms);
+  connection_.handle_timeout(now_);
+  EXPECT_FALSE(connection_.closed());
+  wait(1ms);
+  connection_.handle_timeout(now_);
+  EXPECT_TRUE(connection_.closed());
+  EXPECT_THAT(packets(), IsEmpty());
+}
+
 TEST_F(ConnectionTest, ThePeersGoodbyeIsReportedAndNotAnswered) {
   settle();
   receive({wire::CloseFrame{1013, as_byte_span("bad config")}});
@@ -342,6 +357,30 @@ TEST_F(ConnectionTest, ThePeersLongerIdleTimeoutDoesNotCount) {
   receive({wire::SettingsFrame{{{2, 3'600'000}}}});
   run_in_silence(30s);
   EXPECT_TRUE(connection_.closed());
+}
+
+TEST_F(ConnectionTest, EndsWhenThePeerTalksAndAcknowledgesNothing) {
+  settle();
+  send_something();
+  for (int second = 0; second < 29; ++second) {
+    run_in_silence(1s);
+    receive_hex("01");
+    ASSERT_FALSE(connection_.closed()) << second;
+  }
+  run_in_silence(1s);
+  EXPECT_TRUE(connection_.closed());
+  EXPECT_THAT(events(), ElementsAre("closed 1006 the peer acknowledges nothing"));
+}
+
+TEST_F(ConnectionTest, LivesWhileThePeerAcknowledgesNowAndThen) {
+  settle();
+  for (int second = 0; second < 100; ++second) {
+    send_something();
+    run_in_silence(1s);
+    receive_hex("01");
+    if (second % 20 == 0) acknowledge_all();
+    ASSERT_FALSE(connection_.closed()) << second;
+  }
 }
 
 TEST_F(ClientConnectionTest, PingsWhenNothingElseIsSaid) {
@@ -490,6 +529,9 @@ TEST(ConnectionCredit, IsGivenBackAndSaidAgainWhenLost) {
         receive({request_header(exchange, 8, 0, data)});
         connection_.reply(ExchangeId(exchange), copy_bytes(data), {});
       }
+      EXPECT_THAT(frames(), Not(Contains(StartsWith("CREDIT")))) << "the answers are still kept";
+      wait(100ms);
+      acknowledge_all();
       const std::uint64_t number = number_of_packet_with("CREDIT request_bytes=1016 exchanges=6");
       receive({request_header(4, 8, 0, data)});
       connection_.reply(ExchangeId(4), copy_bytes(data), {});

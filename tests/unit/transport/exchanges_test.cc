@@ -308,12 +308,36 @@ TEST_F(LittleCreditTest, ACallWaitsForTheNumberOfCalls) {
   to_server();
   EXPECT_THAT(server_.events(), ElementsAre("request 0", "request 2", "request 4", "request 6"));
   server_.reply(ExchangeId(4));
+  to_client();
   EXPECT_FALSE(server_.exchanges.credit_due()) << "not for every single one";
   server_.reply(ExchangeId(0));
+  to_client();
   EXPECT_TRUE(server_.exchanges.credit_due()) << "half of it is free";
   to_client();
   to_server();
   EXPECT_THAT(server_.events(), ElementsAre("request 8", "request 10"));
+}
+
+TEST_F(LittleCreditTest, WhoAcknowledgesNoAnswerGetsNoMoreOfThem) {
+  for (int i = 0; i < 4; ++i) client_.open({});
+  to_server();
+  const ByteCount asked = server_.exchanges.served_bytes();
+  for (std::uint64_t i = 0; i < 4; ++i) server_.reply(ExchangeId(2 * i));
+  const auto answers = take_all(server_);
+  EXPECT_FALSE(server_.exchanges.credit_due()) << "the answers are still kept";
+  EXPECT_EQ(server_.exchanges.answered_count(), 4u);
+  EXPECT_EQ(server_.exchanges.served_bytes(), asked + 4 * std::string_view("answer").size());
+  for (const SentPiece& sent : answers) acknowledge(server_, sent);
+  EXPECT_TRUE(server_.exchanges.credit_due());
+  EXPECT_EQ(server_.exchanges.answered_count(), 0u);
+  EXPECT_EQ(server_.exchanges.served_bytes(), 0u);
+}
+
+TEST_F(LittleCreditTest, BytesAreGivenBackWithTheAnswer) {
+  const auto call = client_.open({.body = 900});
+  to_server();
+  server_.reply(call);
+  EXPECT_TRUE(server_.exchanges.credit_due()) << "the request's memory is free";
 }
 
 TEST_F(LittleCreditTest, CreditNeverShrinks) {
@@ -497,6 +521,8 @@ TEST_F(CancelTest, WhileTheReplyIsUnderWay) {
   lose(server_, *piece);
   expect_nothing_left();
   EXPECT_THAT(client_.events(), IsEmpty());
+  EXPECT_EQ(server_.exchanges.answered_count(), 0u);
+  EXPECT_EQ(server_.exchanges.served_bytes(), 0u);
   expect_credit_whole();
 }
 

@@ -192,6 +192,44 @@ TEST(IncomingMessage, TheLargestBodyFitsBeforeItsSizeIsKnown) {
   EXPECT_TRUE(is_malformed(message.handle_body(body_frame(wire::kMessageBodyMax - 15, data))));
 }
 
+TEST(IncomingMessage, MemoryFollowsWhatCame) {
+  std::vector<std::size_t> sizes;
+  const Allocate allocate = [&](std::size_t size) {
+    sizes.push_back(size);
+    return allocate_bytes(size);
+  };
+  const Bytes data = counting_bytes(1000);
+  IncomingMessage message(std::nullopt, &allocate);
+  ASSERT_TRUE(message.handle_body(body_frame(0, std::span(data).first(1))));
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{4096})) << "one byte does not take the largest body";
+  ASSERT_TRUE(message.handle_body(body_frame(5000, data)));
+  EXPECT_EQ(sizes.back(), 8192u);
+  ASSERT_TRUE(message.handle_body(body_frame(1, std::span(data).subspan(1))));
+  for (ByteCount offset = 1000; offset < 5000; offset += 1000)
+    ASSERT_TRUE(message.handle_body(body_frame(offset, data)));
+  ASSERT_TRUE(message.handle_header(header_frame(10, 10'000, 0, std::span(data).first(10))));
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{4096, 8192, 10, 10'000}));
+  for (ByteCount offset = 6000; offset < 10'000; offset += 1000)
+    ASSERT_TRUE(message.handle_body(body_frame(offset, data)));
+  ASSERT_TRUE(message.complete());
+  for (std::size_t i = 0; i < 10'000; ++i) ASSERT_EQ(message.body().bytes[i], data[i % 1000]) << i;
+}
+
+TEST(IncomingMessage, AMessageFullOfHolesIsMalformed) {
+  const Bytes data = counting_bytes(1);
+  for (const bool in_body : {true, false}) {
+    IncomingMessage message(std::nullopt);
+    const auto piece = [&](ByteCount offset) {
+      return in_body ? message.handle_body(body_frame(offset, data))
+                     : message.handle_header(header_frame(100'000, 0, offset, data));
+    };
+    for (std::size_t i = 0; i < IncomingMessage::kRunsMax; ++i) ASSERT_TRUE(piece(2 * i)) << i;
+    EXPECT_TRUE(piece(1)) << "filling a hole is welcome";
+    EXPECT_TRUE(piece(90'000));
+    EXPECT_TRUE(is_malformed(piece(90'002)));
+  }
+}
+
 TEST(IncomingMessage, IsCompleteOnlyWithItsLastByte) {
   const Bytes data = counting_bytes(2);
   IncomingMessage message(std::nullopt);

@@ -53,12 +53,17 @@ void change_groups(const std::vector<gid_t>& groups) {
   TUSK_CHECK(::syscall(SYS_setgroups, groups.size(), groups.data()) == 0);
 }
 
-void change_ids(uid_t uid, gid_t gid) {
+// False: the kernel knows no such id (in this user namespace), or does not let us have it. Then either may
+// have changed.
+bool try_ids(uid_t uid, gid_t gid) {
   constexpr auto kAsk = static_cast<uid_t>(-1);  // an invalid id changes nothing and answers the present one
+  if (uid == kAsk || gid == kAsk) return false;
   ::setfsgid(gid);
   ::setfsuid(uid);
-  TUSK_CHECK(static_cast<uid_t>(::setfsuid(kAsk)) == uid && static_cast<gid_t>(::setfsgid(kAsk)) == gid);
+  return static_cast<uid_t>(::setfsuid(kAsk)) == uid && static_cast<gid_t>(::setfsgid(kAsk)) == gid;
 }
+
+void change_ids(uid_t uid, gid_t gid) { TUSK_CHECK(try_ids(uid, gid)); }
 
 const Credentials& server_credentials() {
   static const Credentials credentials = Credentials::own();
@@ -121,12 +126,16 @@ ActingAs::ActingAs(const Credentials* credentials) : outer_(current) { become(cr
 
 ActingAs::~ActingAs() { become(outer_); }
 
-CreatingFor::CreatingFor(std::optional<Owner> owner)
-    : changed_(owner && (owner->uid != 0 || owner->gid != 0)) {
-  if (!changed_) return;
+Result<CreatingFor> CreatingFor::begin(std::optional<Owner> owner) {
+  if (!owner || (owner->uid == 0 && owner->gid == 0)) return CreatingFor(false);
   TUSK_CHECK(current == nullptr);
-  change_ids(owner->uid, owner->gid);
+  CreatingFor scope(true);  // puts back what a refused change has changed
+  const bool changed = try_ids(owner->uid, owner->gid);
   raise_all_permitted();
+  if (!changed)
+    return fail(from_errno(EINVAL), "this server has no user " + std::to_string(owner->uid) + " or group " +
+                                        std::to_string(owner->gid));
+  return scope;
 }
 
 CreatingFor::~CreatingFor() {

@@ -1,14 +1,16 @@
 // As whom a worker thread touches files: the server's own user, or another one when tuskd is root.
 //
 // Linux keeps file-system ids and capabilities per thread; these scopes change the calling thread's
-// and put them back. Failing to change them is not survivable (files would be touched as root), so it
-// is checked, not reported. Scopes nest and end in reverse order, on the thread that made them.
+// and put them back. Failing to become whom the operator chose, or oneself again, is not survivable (files
+// would be touched as root), so it is checked; only an owner that a client names may be none here. Scopes
+// nest and end in reverse order, on the thread that made them.
 #pragma once
 
 #include <sys/types.h>
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/base/result.h"
@@ -58,19 +60,22 @@ class ActingAsServer {
 
 // Within the scope new files belong to `uid` and `gid` from their first moment (so set-group-ID
 // directories and quotas work as they do for that user), while permission checks are root's: the
-// client's kernel has made them. nullopt: changes nothing. Only for a server that is root.
+// client's kernel has made them. nullopt: changes nothing. Only for a server that is root. EINVAL, as of
+// chown(2), for ids that the server's kernel does not know: a client can ask for any number.
 class CreatingFor {
  public:
   struct Owner {
     uid_t uid;
     gid_t gid;
   };
-  explicit CreatingFor(std::optional<Owner> owner);
+  [[nodiscard]] static Result<CreatingFor> begin(std::optional<Owner> owner);
+  CreatingFor(CreatingFor&& other) noexcept : changed_(std::exchange(other.changed_, false)) {}
+  CreatingFor& operator=(CreatingFor&&) = delete;
   ~CreatingFor();
-  CreatingFor(const CreatingFor&) = delete;
-  CreatingFor& operator=(const CreatingFor&) = delete;
 
  private:
+  explicit CreatingFor(bool changed) : changed_(changed) {}
+
   bool changed_;
 };
 

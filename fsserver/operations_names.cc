@@ -87,7 +87,7 @@ Result<void> make_node(Call& call) {
   const auto& request = call.request().make_node();
   TUSK_ASSIGN(const Place at, place(call, request.parent(), request.name()));
   {
-    const CreatingFor owner(call.creator());
+    TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(call.creator()));
     TUSK_TRY(make(call, *at.parent, request));
   }
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(at.parent, at.handle, at.name));

@@ -63,7 +63,7 @@ Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
   const auto& request = call.request().create();
   Fd fd;
   {
-    const CreatingFor owner(call.creator());
+    TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(call.creator()));
     TUSK_ASSIGN(fd, create_child(*parent, request.name(), access, request.mode() & 0777));
   }
   if ((request.mode() & 07000) != 0) {

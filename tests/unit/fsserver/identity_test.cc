@@ -134,6 +134,26 @@ TEST_F(Identity, RealMeansThatNewFilesBelongToWhoAsked) {
   EXPECT_EQ(::setfsuid(static_cast<uid_t>(-1)), 0);
 }
 
+TEST_F(Identity, RealRefusesOwnersThatAreNone) {
+  Server server(dir_.path());
+  Mount mount(server, {.identity_real = true});
+  constexpr auto kNone = static_cast<uid_t>(-1);
+  const std::pair<uid_t, gid_t> owners[] = {{kNone, 1}, {1, kNone}, {kNone, 0}, {0, kNone}, {kNone, kNone}};
+  for (const auto& [uid, gid] : owners) {
+    EXPECT_ERROR(mount.call(as(create_request(mount, "file"), uid, gid)), err(EINVAL));
+    EXPECT_ERROR(mount.call(as(make_request(mount, "dir", S_IFDIR | 0700), uid, gid)), err(EINVAL));
+    EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+  }
+  // And whoever works next on that thread is the server again.
+  const Result<CreatingFor> refused = CreatingFor::begin(CreatingFor::Owner{.uid = 1234, .gid = kNone});
+  EXPECT_FALSE(refused.has_value());
+  EXPECT_EQ(::setfsuid(kNone), 0);
+  EXPECT_EQ(::setfsgid(kNone), 0);
+  EXPECT_TRUE(Fd(::open("/etc/shadow", O_RDONLY | O_CLOEXEC)).valid());
+  EXPECT_OK(mount.call(as(create_request(mount, "file"), 1234, 5678)));
+  EXPECT_EQ(stat_of("file").st_uid, 1234u);
+}
+
 TEST_F(Identity, RealKeepsTheGroupOfSetGroupIdDirectories) {
   std::filesystem::create_directory(dir_ / "shared");
   ASSERT_EQ(::chown((dir_ / "shared").c_str(), 0, 4242), 0);

@@ -89,8 +89,6 @@ class Call {
 
   schema::Reply reply;
   SharedBytes body;
-  // For a body of the reply; reserved before the call began.
-  std::vector<BodyBudget::Reservation> reservations;
   // The operation answers by itself, later.
   bool answers_later = false;
 

@@ -15,7 +15,7 @@
 
 namespace tusk::server {
 
-// How long a shutdown waits for running operations.
+// How long a shutdown waits for running operations. Those still running then end with the process.
 constexpr Duration kShutdownMax = 5s;
 
 class Daemon {

@@ -36,6 +36,15 @@ schema::Reply to_reply(const Error& error) {
   return reply;
 }
 
+SharedBytes held_by(std::vector<BodyBudget::Reservation> reservations, SharedBytes bytes) {
+  struct Held {
+    SharedBytes bytes;
+    std::vector<BodyBudget::Reservation> reservations;
+  };
+  const std::span<const std::byte> view = bytes.bytes;
+  return {std::make_shared<Held>(std::move(bytes), std::move(reservations)), view};
+}
+
 }  // namespace
 
 FileService::FileService(FileServiceOptions options)
@@ -65,56 +74,74 @@ FileService::~FileService() = default;
 
 void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
   const Incoming incoming = std::move(unshared);
+  const Waiting waiting = WaitingCall::make(incoming);
+  const std::lock_guard admission(admission_);
+  if (draining_) return hold_back(waiting);
   const auto operation_case = incoming->message().operation_case();
   std::shared_ptr<Attachment> attachment;
   {
     const std::lock_guard lock(mutex_);
-    if (draining_) return incoming->reply_error(ErrorCode::kPeerClosed, "the server is shutting down");
     if (operation_case == schema::Request::kAttach) connections_.insert(incoming->peer().connection);
     attachment = attachment_of(incoming->peer().connection);
   }
-  if (operation_case == schema::Request::kAttach) return submit_attach(incoming);
-  if (!attachment) return incoming->reply_error(from_errno(EACCES), "not attached");
-  if (operation_case == schema::Request::kDetach) return submit_detach(incoming);
+  if (operation_case == schema::Request::kAttach)
+    return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_attach(call); });
+  if (!attachment) return refuse(*waiting, from_errno(EACCES), "not attached");
+  if (operation_case == schema::Request::kDetach)
+    return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_detach(call); });
   const Operation* const operation = find_operation(operation_case);
   if (operation == nullptr)
-    return incoming->reply_error(ErrorCode::kUnsupported, "this server does not know that operation");
-  submit(*operation, incoming, std::move(attachment));
+    return refuse(*waiting, ErrorCode::kUnsupported, "this server does not know that operation");
+  submit(*operation, reply_body_bytes(incoming->message()), waiting, std::move(attachment));
 }
 
-void FileService::submit(const Operation& operation, Incoming incoming,
+void FileService::refuse(WaitingCall& waiting, ErrorCode code, std::string why) {
+  if (const Incoming incoming = waiting.take()) incoming->reply_error(code, std::move(why));
+}
+
+// An error would be the program's; without an answer the client asks the server that comes after this one.
+void FileService::hold_back(const Waiting& waiting) {
+  if (held_back_.size() >= kHeldBackMax) return refuse(*waiting, ErrorCode::kPeerClosed, "shutting down");
+  held_back_.push_back(waiting);
+}
+
+void FileService::enqueue(Lane lane, const Waiting& waiting, Work work) {
+  const bool queued = workers_.submit(lane, [waiting, work = std::move(work)]() mutable {
+    if (const Incoming incoming = waiting->take()) work(incoming);
+  });
+  if (!queued) refuse(*waiting, ErrorCode::kLimitExceeded, "too many calls at once");
+}
+
+void FileService::submit(const Operation& operation, ByteCount body_bytes, const Waiting& waiting,
                          std::shared_ptr<Attachment> attachment) {
-  const auto enqueue = [this, &operation, incoming,
-                        attachment](std::vector<BodyBudget::Reservation> reservations) {
-    const bool queued = workers_.submit(operation.lane, [this, &operation, incoming, attachment,
-                                                         reservations = std::move(reservations)]() mutable {
-      run(operation, incoming, attachment, std::move(reservations));
-    });
-    if (!queued) incoming->reply_error(ErrorCode::kLimitExceeded, "too many calls at once");
+  const auto begin = [this, &operation, waiting,
+                      attachment](std::vector<BodyBudget::Reservation> reservations) {
+    enqueue(operation.lane, waiting,
+            [this, &operation, attachment,
+             reservations = std::move(reservations)](const Incoming& incoming) mutable {
+              run(operation, incoming, attachment, std::move(reservations));
+            });
   };
-  const ByteCount body_bytes = reply_body_bytes(incoming->message());
-  if (body_bytes == 0) return enqueue({});
+  if (body_bytes == 0) return begin({});
 
   // First its share of the connection's memory, then of the server's.
-  const auto in_turn = [bodies = bodies_, body_bytes, enqueue,
-                        incoming](BodyBudget::Reservation own) mutable {
+  const auto in_turn = [bodies = bodies_, body_bytes, begin, waiting](BodyBudget::Reservation own) mutable {
     const bool waits =
-        bodies->reserve(body_bytes, [own = std::move(own), enqueue](BodyBudget::Reservation shared) mutable {
+        bodies->reserve(body_bytes, [own = std::move(own), begin](BodyBudget::Reservation shared) mutable {
           std::vector<BodyBudget::Reservation> reservations;
           reservations.push_back(std::move(own));
           reservations.push_back(std::move(shared));
-          enqueue(std::move(reservations));
+          begin(std::move(reservations));
         });
-    if (!waits) incoming->reply_error(ErrorCode::kLimitExceeded, "too many reads at once");
+    if (!waits) refuse(*waiting, ErrorCode::kLimitExceeded, "too many reads at once");
   };
   if (!attachment->bodies->reserve(body_bytes, in_turn))
-    incoming->reply_error(ErrorCode::kLimitExceeded, "too many reads at once");
+    refuse(*waiting, ErrorCode::kLimitExceeded, "too many reads at once");
 }
 
 void FileService::run(const Operation& operation, const Incoming& incoming,
                       const std::shared_ptr<Attachment>& attachment,
                       std::vector<BodyBudget::Reservation> reservations) {
-  if (incoming->cancelled()) return incoming->reply_error(ErrorCode::kCancelled);
   if (attachment->read_only && mutates(operation, incoming->message()))
     return incoming->reply_error(from_errno(EROFS), "the export is read-only");
   const std::uint64_t sequence = incoming->message().sequence();
@@ -122,7 +149,6 @@ void FileService::run(const Operation& operation, const Incoming& incoming,
   if (once && !begin_once(incoming, *attachment->session)) return;
 
   Call call(incoming, attachment, locks_, boot_id_);
-  call.reservations = std::move(reservations);
   execute(operation, call);
   if (once) {
     // A body is not remembered: what a repeat of an OPEN would bring along can be read.
@@ -130,7 +156,10 @@ void FileService::run(const Operation& operation, const Incoming& incoming,
     if (remembered.has_open()) remembered.mutable_open()->set_body_bytes(0);
     attachment->session->replies().finish(sequence, remembered);
   }
-  if (!call.answers_later) incoming->reply(std::move(call.reply), std::move(call.body));
+  if (call.answers_later) return;
+  // Whatever the body is made of counts until the client has it.
+  if (!call.body.empty()) call.body = held_by(std::move(reservations), std::move(call.body));
+  incoming->reply(std::move(call.reply), std::move(call.body));
 }
 
 bool FileService::begin_once(const Incoming& incoming, Session& session) {
@@ -208,7 +237,7 @@ void FileService::housekeep(TimePoint now) {
 
 bool FileService::drain(Duration at_most) {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(admission_);
     draining_ = true;
   }
   return workers_.wait_idle(at_most);

@@ -2,7 +2,8 @@
 //
 // Everything that holds for all operations is here and nowhere else: calls before an attach are refused,
 // mutations of read-only exports are refused, repeats are answered from memory, cancelled calls are not
-// begun, disk work is not done on the network's thread. The operations are in operations.h.
+// begun (and let go at once), disk work is not done on the network's thread. The operations are in
+// operations.h.
 #pragma once
 
 #include <array>
@@ -23,6 +24,7 @@
 #include "fsserver/lock_table.h"
 #include "fsserver/operations.h"
 #include "fsserver/session.h"
+#include "fsserver/waiting_call.h"
 #include "fsserver/worker_pool.h"
 #include "proto/base/result.h"
 #include "proto/base/time.h"
@@ -32,6 +34,7 @@ namespace tusk::server {
 
 constexpr std::uint32_t kSchemaVersion = 1;
 constexpr std::size_t kClientNameBytesMax = 255;
+constexpr std::size_t kHeldBackMax = 65'536;  // calls that come while the server shuts down
 
 // How long a mount may be away and find its open files, locks and remembered replies again.
 constexpr Duration kSessionKeepDefault = 10min;
@@ -80,7 +83,8 @@ class FileService : public rpc::Service {
   // Ends sessions that were away too long, lets go idle descriptors, retries locks.
   void housekeep(TimePoint now);
 
-  // No new calls (kPeerClosed); waits for the running ones. False if they take longer than `at_most`.
+  // Waits for the running calls; false if they take longer than `at_most`. Calls that come from now on stay
+  // without an answer: their clients ask the next server.
   bool drain(Duration at_most);
 
   [[nodiscard]] std::vector<ConnectedClient> clients() const;
@@ -88,6 +92,8 @@ class FileService : public rpc::Service {
 
  private:
   using Incoming = std::shared_ptr<rpc::IncomingCall>;
+  using Waiting = std::shared_ptr<WaitingCall>;
+  using Work = std::move_only_function<void(const Incoming&)>;
   // Export, client key, the id that the mount chose: nobody can take over another client's session.
   using SessionKey = std::tuple<std::string, crypto::Fingerprint, std::string>;
   struct SessionEntry {
@@ -96,14 +102,20 @@ class FileService : public rpc::Service {
     TimePoint idle_since{};  // while connections == 0
   };
 
-  void submit_attach(Incoming incoming);
-  void submit_detach(Incoming incoming);
-  void submit(const Operation& operation, Incoming incoming, std::shared_ptr<Attachment> attachment);
+  static void refuse(WaitingCall& waiting, ErrorCode code, std::string why);
+  // With admission_ held.
+  void hold_back(const Waiting& waiting);
+  // `work` on a worker, unless the call is cancelled before its turn.
+  void enqueue(Lane lane, const Waiting& waiting, Work work);
+  void submit(const Operation& operation, ByteCount body_bytes, const Waiting& waiting,
+              std::shared_ptr<Attachment> attachment);
   void run(const Operation& operation, const Incoming& incoming,
            const std::shared_ptr<Attachment>& attachment, std::vector<BodyBudget::Reservation> reservations);
   [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
   void execute(const Operation& operation, Call& call);
 
+  void answer_attach(const Incoming& incoming);
+  void answer_detach(const Incoming& incoming);
   [[nodiscard]] Result<schema::Reply> attach(const rpc::IncomingCall& incoming);
   [[nodiscard]] Result<Access> right_to_enter(const rpc::Peer& peer,
                                               const schema::AttachRequest& request) const;
@@ -126,13 +138,17 @@ class FileService : public rpc::Service {
 
   LockTable locks_;
 
+  // Held while a call is let in, so that drain() waits for all that were. Before mutex_.
+  std::mutex admission_;
+  bool draining_ = false;
+  std::vector<Waiting> held_back_;  // calls that came while draining
+
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Export>> exports_;
   std::unordered_set<rpc::ConnectionId> connections_;  // that have asked to attach and are not gone
   std::unordered_map<rpc::ConnectionId, std::shared_ptr<Attachment>> attachments_;
   std::map<SessionKey, SessionEntry> sessions_;
   std::uint64_t last_session_ = 0;
-  bool draining_ = false;
 
   std::condition_variable_any housekeeping_;
   WorkerPool workers_;  // after all that its tasks use

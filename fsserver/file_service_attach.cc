@@ -19,26 +19,20 @@ std::string printable(std::string_view text) {
 
 }  // namespace
 
-void FileService::submit_attach(Incoming incoming) {
-  const bool queued = workers_.submit(Lane::kMetadata, [this, incoming] {
-    auto reply = attach(*incoming);
-    if (reply) return incoming->reply(std::move(*reply));
-    const schema::AttachRequest& request = incoming->message().attach();
-    spdlog::warn("{} ({}) may not mount '{}': {}", incoming->peer().address, incoming->peer().key.to_text(),
-                 printable(request.export_name()), reply.error().message());
-    incoming->reply_error(reply.error().code, reply.error().context);
-  });
-  if (!queued) incoming->reply_error(ErrorCode::kLimitExceeded, "too many calls at once");
+void FileService::answer_attach(const Incoming& incoming) {
+  auto reply = attach(*incoming);
+  if (reply) return incoming->reply(std::move(*reply));
+  const schema::AttachRequest& request = incoming->message().attach();
+  spdlog::warn("{} ({}) may not mount '{}': {}", incoming->peer().address, incoming->peer().key.to_text(),
+               printable(request.export_name()), reply.error().message());
+  incoming->reply_error(reply.error().code, reply.error().context);
 }
 
-void FileService::submit_detach(Incoming incoming) {
-  const bool queued = workers_.submit(Lane::kMetadata, [this, incoming] {
-    detach(incoming->peer());
-    schema::Reply reply;
-    reply.mutable_empty();
-    incoming->reply(std::move(reply));
-  });
-  if (!queued) incoming->reply_error(ErrorCode::kLimitExceeded, "too many calls at once");
+void FileService::answer_detach(const Incoming& incoming) {
+  detach(incoming->peer());
+  schema::Reply reply;
+  reply.mutable_empty();
+  incoming->reply(std::move(reply));
 }
 
 Result<Access> FileService::right_to_enter(const rpc::Peer& peer,

@@ -77,8 +77,7 @@ Result<void> lock(Call& call);
 // The kernel does so unless the writer is root: here it has to be done for it.
 [[nodiscard]] Result<void> strip_special_bits(const Call& call, const Fd& file);
 
-// pread of up to `length` bytes into a body of the reply that counts against the call's reservations.
-[[nodiscard]] Result<SharedBytes> read_body(Call& call, const Fd& fd, std::uint64_t offset,
-                                            std::size_t length);
+// pread of up to `length` bytes, for a body of the reply.
+[[nodiscard]] Result<SharedBytes> read_body(const Fd& fd, std::uint64_t offset, std::size_t length);
 
 }  // namespace tusk::server

@@ -79,17 +79,10 @@ Result<void> strip_special_bits(const Call& call, const Fd& file) {
   return {};
 }
 
-Result<SharedBytes> read_body(Call& call, const Fd& fd, std::uint64_t offset, std::size_t length) {
-  struct Body {
-    MutableSharedBytes memory;
-    std::vector<BodyBudget::Reservation> reservations;
-  };
-  const auto body = std::make_shared<Body>();
-  body->memory = allocate_bytes(length);
-  TUSK_ASSIGN(const std::size_t size, read_fully(fd, offset, body->memory.bytes));
-  body->reservations = std::move(call.reservations);
-  const std::span<const std::byte> bytes = body->memory.bytes.first(size);
-  return SharedBytes{body, bytes};
+Result<SharedBytes> read_body(const Fd& fd, std::uint64_t offset, std::size_t length) {
+  const MutableSharedBytes memory = allocate_bytes(length);
+  TUSK_ASSIGN(const std::size_t size, read_fully(fd, offset, memory.bytes));
+  return memory.first(size);
 }
 
 namespace ops {
@@ -102,7 +95,7 @@ Result<void> read(Call& call) {
   TUSK_TRY(check_range(request.offset(), request.length()));
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_RDONLY));
   TUSK_ASSIGN(const Status before, status_of(*file.fd));
-  TUSK_ASSIGN(SharedBytes bytes, read_body(call, *file.fd, request.offset(), request.length()));
+  TUSK_ASSIGN(SharedBytes bytes, read_body(*file.fd, request.offset(), request.length()));
 
   schema::ReadReply& reply = *call.reply.mutable_read();
   reply.set_length(static_cast<std::uint32_t>(bytes.size()));

@@ -46,7 +46,7 @@ Result<void> add_read_ahead(Call& call) {
   if (wanted == 0 || request.known_change() == attr.change()) return {};
   const auto file = call.session().find(reply.open_id());
   if (!file || !file->readable()) return {};
-  auto bytes = read_body(call, *file->fd, 0, wanted);
+  auto bytes = read_body(*file->fd, 0, wanted);
   if (!bytes) return {};  // a gift only: the read that needs the bytes will hear of the error
   reply.set_body_bytes(static_cast<std::uint32_t>(bytes->size()));
   call.body = std::move(*bytes);

@@ -2,6 +2,8 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <future>
+#include <latch>
 #include <sstream>
 
 #include "mount.h"
@@ -217,12 +219,35 @@ TEST(Service, ListsItsClients) {
   EXPECT_TRUE(server.service().clients().empty());
 }
 
-TEST(Service, TakesNoCallsWhileItShutsDown) {
+schema::Request make_request(const Mount& mount, std::string name) {
+  schema::Request request;
+  request.mutable_make_node()->set_parent(mount.root());
+  request.mutable_make_node()->set_name(std::move(name));
+  request.mutable_make_node()->set_mode(S_IFDIR | 0755);
+  return request;
+}
+
+TEST(Service, FinishesWhatRunsAndLeavesTheRestToTheNextServer) {
   TempDir dir;
-  Server server(dir.path());
+  std::promise<void> begun;
+  std::promise<void> gate;
+  Server server(dir.path(), {.mutated = [&](Export&, const std::vector<std::string>&) {
+                  begun.set_value();
+                  gate.get_future().wait();
+                }});
   Mount mount(server);
-  EXPECT_TRUE(server.service().drain(5s));
-  EXPECT_ERROR(mount.getattr(mount.root()), ErrorCode::kPeerClosed);
+  const auto running = mount.start(make_request(mount, "running"));
+  begun.get_future().wait();
+  EXPECT_FALSE(server.service().drain(1ms));
+  const auto late = mount.start(make_request(mount, "late"));
+  const auto given_up = mount.start(make_request(mount, "late"));
+  given_up->cancel();
+  EXPECT_ERROR(given_up->wait(), ErrorCode::kCancelled);
+  gate.set_value();
+  EXPECT_OK(running->wait());
+  EXPECT_TRUE(server.service().drain(20s));
+  EXPECT_FALSE(late->answered());
+  EXPECT_FALSE(std::filesystem::exists(dir / "late"));
 }
 
 TEST(Service, ReplacesExportsAndNamesWhomToDisconnect) {
@@ -249,6 +274,44 @@ TEST(Service, DoesNotBeginWhatWasCancelled) {
   }
   for (const auto& call : calls)
     EXPECT_THAT(call->wait().error(), testing::AnyOf(ErrorCode::kCancelled, err(ENOENT)));
+}
+
+TEST(Service, LetsGoOfWhatWasCancelledBeforeItsTurn) {
+  TempDir dir;
+  write_file(dir / "file", std::string(1 << 20, 'x'));
+  std::latch begun(2);
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  Server server(dir.path(), {.mutated =
+                                 [&](Export&, const std::vector<std::string>&) {
+                                   begun.count_down();
+                                   opened.wait();
+                                 },
+                             .reply_memory_max = 1 << 20,
+                             .workers = 2});
+  Mount mount(server);
+  schema::Request read;
+  read.mutable_read()->set_handle(mount.handle("file"));
+  read.mutable_read()->set_length(1 << 20);
+  const auto first = mount.start(read);
+  first->wait();
+  const auto for_memory = mount.start(read, "what came with it");
+  const auto one = mount.start(make_request(mount, "1"));
+  const auto two = mount.start(make_request(mount, "2"));
+  begun.wait();
+  const auto for_a_worker = mount.start(make_request(mount, "3"), "what came with it");
+
+  for (const auto& call : {for_memory, for_a_worker}) {
+    EXPECT_TRUE(call->lives());
+    call->cancel();
+    EXPECT_ERROR(call->wait(), ErrorCode::kCancelled);
+    EXPECT_FALSE(call->lives());
+  }
+  gate.set_value();
+  EXPECT_OK(one->wait());
+  EXPECT_OK(two->wait());
+  EXPECT_TRUE(server.service().drain(20s));
+  EXPECT_FALSE(std::filesystem::exists(dir / "3"));
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ class PendingCall {
     const std::lock_guard lock(mutex_);
     return answer_.has_value();
   }
+  // The server still has the call, and what was sent with it.
+  [[nodiscard]] bool lives() {
+    const std::lock_guard lock(mutex_);
+    return lives_;
+  }
   void cancel() {
     std::move_only_function<void()> notify;
     {
@@ -58,6 +63,7 @@ class PendingCall {
   std::condition_variable changed_;
   std::optional<Answer> answer_;
   bool cancelled_ = false;
+  bool lives_ = true;
   std::move_only_function<void()> on_cancel_;
 };
 
@@ -68,6 +74,8 @@ class FakeCall : public rpc::IncomingCall {
   ~FakeCall() override {
     // Dropped unanswered.
     if (!client_->answered()) reply_error(ErrorCode::kInternal, "dropped");
+    const std::lock_guard lock(client_->mutex_);
+    client_->lives_ = false;
   }
 
   [[nodiscard]] std::shared_ptr<PendingCall> client() const { return client_; }

@@ -62,6 +62,7 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.own_housekeeping = false;
   options.mutated = setup.mutated;
   options.reply_memory_max = setup.reply_memory_max;
+  options.workers = setup.workers;
   service_ = std::make_unique<FileService>(std::move(options));
 }
 

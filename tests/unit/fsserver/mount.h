@@ -48,6 +48,7 @@ struct ServerSetup {
   std::function<void(Export&, const std::vector<std::string>&)> mutated;
   std::string name = "data";
   ByteCount reply_memory_max = 1ull << 30;
+  unsigned workers = kWorkersDefault;
 };
 
 // One server process. Two of them, one after the other, on one directory: a restart.

@@ -601,5 +601,25 @@ TEST(ReplyMemoryBudget, ReadsWaitForTheClientToTakeWhatWasRead) {
   EXPECT_EQ(third->wait().body.size(), 1u << 20);
 }
 
+TEST(ReplyMemoryBudget, CompressedReadsCountUntilTheClientHasThem) {
+  TempDir dir;
+  write_file(dir / "file", std::string(1 << 20, 'x'));
+  Server server(dir.path(), {.reply_memory_max = 2 << 20});
+  Mount mount(server);
+  schema::Request request;
+  request.mutable_read()->set_handle(mount.handle("file"));
+  request.mutable_read()->set_length(1 << 20);
+  request.mutable_read()->set_compress(true);
+  const auto first = mount.start(request);
+  const auto second = mount.start(request);
+  EXPECT_TRUE(first->wait().reply.read().compressed());
+  EXPECT_TRUE(second->wait().reply.read().compressed());
+  const auto third = mount.start(request);
+  EXPECT_TRUE(server.service().drain(5s));
+  EXPECT_FALSE(third->answered());
+  first->release();
+  EXPECT_TRUE(third->wait().reply.read().compressed());
+}
+
 }  // namespace
 }  // namespace tusk::server

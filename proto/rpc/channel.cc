@@ -14,6 +14,7 @@
 #include "proto/io/udp_socket.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
+#include "proto/rpc/printable.h"
 #include "proto/rpc/transmit.h"
 
 namespace tusk::rpc {
@@ -293,7 +294,8 @@ void ChannelOverUdp::handle_event(transport::Event& event, TimePoint now) {
 void ChannelOverUdp::attach() {
   schema::Request request;
   *request.mutable_attach() = options_.attach;
-  const Result<SharedBytes> header = encode_message(request);
+  // A server unpacks nothing for those it does not know yet.
+  const Result<SharedBytes> header = encode_message(request, Packing::kNever);
   TUSK_CHECK(header.has_value());
   attach_exchange_ = secure_->connection().open_exchange(*header, {}, {}, wire::Priority::kInteractive);
   state_ = State::kAttaching;
@@ -359,7 +361,7 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
   // A server that never let us in says so once; later refusals may be of a server that is being mended.
   if (is_final(code) && !ever_attached_) return leave(last_error_);
   if (ever_attached_)
-    spdlog::warn("the server is out of reach ({}: {}), trying again", error_name(code), reason);
+    spdlog::warn("the server is out of reach ({}: {}), trying again", error_name(code), printable(reason));
   address_ = (address_ + 1) % addresses_.size();
   state_ = State::kPausing;
   state_since_ = now;

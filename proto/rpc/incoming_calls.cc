@@ -66,7 +66,8 @@ class Incoming final : public IncomingCall {
       : peer_(peer),
         message_(std::move(message)),
         exchange_(request.exchange),
-        body_(request.body),
+        // Nobody asks for the bytes of any other call: while it waits they would take memory for nothing.
+        body_(message_.has_write() ? request.body : SharedBytes{}),
         capacity_(request.reply_capacity),
         fate_(std::move(fate)),
         route_(std::move(route)),
@@ -86,6 +87,7 @@ class Incoming final : public IncomingCall {
   void reply(schema::Reply message, SharedBytes body) override {
     TUSK_CHECK(!answered_.exchange(true));
     fate_->settle();
+    const bool lets_in = message.error() == 0 && message.has_attach();
     Result<SharedBytes> header = encode_message(message);
     if (!header) {
       schema::Reply error;
@@ -94,8 +96,8 @@ class Incoming final : public IncomingCall {
       header = encode_message(error);
       body = {};
     }
-    route_->post([send = send_, exchange = exchange_, header = std::move(*header),
-                  body = std::move(body)]() mutable { send(exchange, std::move(header), std::move(body)); });
+    Answer answer{exchange_, std::move(*header), std::move(body), lets_in};
+    route_->post([send = send_, answer = std::move(answer)]() mutable { send(std::move(answer)); });
   }
 
  private:
@@ -116,7 +118,7 @@ Result<std::unique_ptr<IncomingCall>> IncomingCalls::accept(const Peer& peer,
                                                             const transport::RequestArrived& request,
                                                             std::shared_ptr<ReplyRoute> route, Send send) {
   schema::Request message;
-  TUSK_TRY(decode_message(request.header.bytes, message));
+  TUSK_TRY(decode_message(request.header.bytes, message, attached_ ? kRequestLimits : kStrangersLimits));
   auto fate = std::make_shared<CallFate>();
   fates_.emplace(request.exchange, fate);
   return std::make_unique<Incoming>(peer, std::move(message), request, std::move(fate), std::move(route),

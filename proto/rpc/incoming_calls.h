@@ -43,23 +43,37 @@ class CallFate {
   std::move_only_function<void()> notify_;
 };
 
+struct Answer {
+  wire::ExchangeId exchange;
+  SharedBytes header;
+  SharedBytes body;
+  bool lets_in = false;  // an ATTACH that succeeded
+};
+
 // Network thread only.
 class IncomingCalls {
  public:
-  // `send` runs on the network thread: puts the answer on the connection if it is still there.
-  using Send = std::function<void(wire::ExchangeId, SharedBytes header, SharedBytes body)>;
+  // Runs on the network thread: puts the answer on the connection if it is still there.
+  using Send = std::function<void(Answer)>;
 
-  // Decodes a request and makes the call object for the service. kMalformed: the peer is broken.
+  // Decodes a request and makes the call object for the service. kMalformed: the peer is broken, or sends
+  // more than a stranger may.
   [[nodiscard]] Result<std::unique_ptr<IncomingCall>> accept(const Peer& peer,
                                                              const transport::RequestArrived& request,
                                                              std::shared_ptr<ReplyRoute> route, Send send);
   void handle_cancelled(wire::ExchangeId exchange);
-  void handle_answered(wire::ExchangeId exchange) { fates_.erase(exchange); }
+  void handle_answered(const Answer& answer) {
+    fates_.erase(answer.exchange);
+    attached_ |= answer.lets_in;
+  }
   // The connection is gone.
   void cancel_all();
   [[nodiscard]] std::size_t count() const { return fates_.size(); }
+  // The service has let the peer in; until then it is a stranger.
+  [[nodiscard]] bool attached() const { return attached_; }
 
  private:
+  bool attached_ = false;
   std::unordered_map<wire::ExchangeId, std::shared_ptr<CallFate>> fates_;
 };
 

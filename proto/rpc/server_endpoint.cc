@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <set>
 #include <thread>
@@ -13,8 +14,10 @@
 #include "proto/io/udp_socket.h"
 #include "proto/rpc/drop_log.h"
 #include "proto/rpc/incoming_calls.h"
+#include "proto/rpc/memory_account.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
+#include "proto/rpc/printable.h"
 #include "proto/rpc/transmit.h"
 
 namespace tusk::rpc {
@@ -23,7 +26,10 @@ namespace {
 // An address that has not proven itself gets at most so much more than came from it (RFC 9000 §8.1).
 constexpr ByteCount kAmplificationMax = 3;
 constexpr Duration kBlockedTick = 10ms;
+// For the goodbyes to go out.
 constexpr Duration kGoodbyePatience = 500ms;
+// An ATTACH needs a hundredth of it.
+constexpr ByteCount kStrangerMemoryMax = 64 << 10;
 constexpr std::string_view kGoodbye = "the server shuts down";
 
 // One peer's connection and everything that hangs on it.
@@ -35,9 +41,13 @@ struct Link {
   Peer peer;
   IncomingCalls incoming;
   OutgoingCalls outgoing;
-  TimePoint timeout = kNever;  // as entered in the table of timeouts
+  std::shared_ptr<MemoryAccount> memory;  // that its requests hold
+  ByteCount memory_noted = 0;             // of it: what the connection itself tells
+  TimePoint attach_by = kNever;           // a stranger's time is limited
+  TimePoint timeout = kNever;             // as entered in the table of timeouts
   bool dirty = false;
   bool announced = false;  // the service has seen it or may have
+  bool shed = false;       // on its way out for want of memory
 
   // A new address of the peer, not proven yet: where it was before, and what may be sent meanwhile.
   std::optional<Route> proven_route;
@@ -57,11 +67,12 @@ class Endpoint final : public ServerEndpoint {
         tokens_(options_.identity->derive_secret("tusk address token")),
         reset_secret_(options_.identity->derive_secret("tusk reset token")),
         route_(std::make_shared<ReplyRoute>(*reactor_)),
+        memory_(std::make_shared<MemoryAccount>()),
         timer_(std::make_unique<io::Timer>(*reactor_)) {}
 
   ~Endpoint() override {
     route_->cut();
-    reactor_->post([this] { say_goodbye(); });
+    reactor_->post([this] { leave(); });
     thread_.join();
     timer_.reset();
     for (auto& [id, link] : links_)
@@ -95,21 +106,31 @@ class Endpoint final : public ServerEndpoint {
   void send_long(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
   [[nodiscard]] bool address_proven(const io::Datagram& datagram, const wire::LongHeader& header) const;
   void follow_address(Link& link, const io::Datagram& datagram);
+  [[nodiscard]] bool make_place();
+
+  // Waits for answers to arrive, then for goodbyes to go out.
+  enum class Phase : std::uint8_t { kServing, kAnswering, kParting };
 
   void settle();
+  void process_marked(TimePoint now);
   void process(Link& link, TimePoint now);
+  void judge(Link& link, TimePoint now);
+  void note_memory(Link& link);
+  [[nodiscard]] bool shed_memory(TimePoint now);
   void handle_events(Link& link, TimePoint now);
   void handle_event(Link& link, transport::Event& event);
   void accept_call(Link& link, const transport::RequestArrived& request);
-  void welcome(Link& link);
+  void welcome(Link& link, TimePoint now);
+  void let_in(Link& link);
   void flush(std::size_t socket);
   void retime(Link& link);
   void arm_timer();
   void mark(Link& link);
   void remove(Link& link);
-  void say_goodbye();
+  void leave();
+  void enter(Phase phase, TimePoint until);
   [[nodiscard]] std::vector<std::byte> reset_token(const wire::ConnectionIdBytes& id) const;
-  [[nodiscard]] transport::ConnectionConfig connection_config() const;
+  [[nodiscard]] static transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory);
 
   const ServerEndpointOptions options_;
   Service& service_;
@@ -120,6 +141,7 @@ class Endpoint final : public ServerEndpoint {
   const crypto::AddressTokens tokens_;
   const crypto::Secret reset_secret_;
   const std::shared_ptr<ReplyRoute> route_;
+  const std::shared_ptr<MemoryAccount> memory_;
   std::unique_ptr<io::Timer> timer_;
   io::ReceiveBatch batch_;
 
@@ -129,14 +151,18 @@ class Endpoint final : public ServerEndpoint {
   std::vector<ConnectionId> dirty_;
   std::uint64_t next_id_ = 1;
   std::uint64_t next_call_ = 1;
-  bool leaving_ = false;
-  TimePoint leave_by_ = kNever;
+  Phase phase_ = Phase::kServing;
+  TimePoint phase_until_ = kNever;
+  TimePoint next_full_warning_{};
   DropLog drops_;
   std::thread thread_;
 };
 
-transport::ConnectionConfig Endpoint::connection_config() const {
+transport::ConnectionConfig Endpoint::connection_config(std::shared_ptr<MemoryAccount> memory) {
   transport::ConnectionConfig config;
+  config.allocate_request = [memory = std::move(memory)](std::size_t size) {
+    return allocate_counted(memory, size);
+  };
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
   return config;
 }
@@ -170,7 +196,7 @@ void Endpoint::handle_datagram(std::size_t socket, const io::Datagram& datagram)
 }
 
 void Endpoint::handle_stranger(std::size_t socket, const io::Datagram& datagram) {
-  if (leaving_) return;
+  if (phase_ != Phase::kServing) return;
   const auto long_packet = wire::parse_long_header(datagram.bytes);
   if (!long_packet) return send_reset(socket, datagram);
   // First flights are full-size: a small packet must not make us work or answer.
@@ -210,7 +236,9 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
     retry.token = token;
     return send_long(socket, datagram, retry);
   }
-  if (links_.size() >= options_.connections_max) {
+  if (links_.size() >= options_.connections_max && !make_place()) {
+    if (io::now() < next_full_warning_) return;
+    next_full_warning_ = io::now() + DropLog::kInterval;
     spdlog::warn("{} connections are open, the limit: {} has to wait", links_.size(),
                  datagram.from.to_string());
     return;
@@ -219,8 +247,10 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
   link->id = ConnectionId(next_id_++);
   link->socket = socket;
   link->route = {datagram.from, datagram.local};
+  link->memory = std::make_shared<MemoryAccount>(memory_);
   auto secure = SecureConnection::server(
-      {*options_.identity, header.to, header.from, random_connection_id(), connection_config()}, io::now());
+      {*options_.identity, header.to, header.from, random_connection_id(), connection_config(link->memory)},
+      io::now());
   if (!secure) return spdlog::error("no new connection: {}", secure.error().message());
   link->secure = std::move(*secure);
   if (!link->secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn))
@@ -230,6 +260,18 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
   by_id_.emplace(kept.secure->original_id(), &kept);
   links_.emplace(kept.id, std::move(link));
   mark(kept);
+}
+
+// Whoever receives at an address can have a connection, so those that have shown no right do not keep others
+// out. The oldest goes: who has one attaches within a few round trips. It hears of it by a reset.
+bool Endpoint::make_place() {
+  Link* oldest = nullptr;
+  for (const auto& [id, link] : links_)
+    if (!link->incoming.attached() && (!oldest || id < oldest->id)) oldest = link.get();
+  if (!oldest) return false;
+  spdlog::debug("{} gives way: it has not attached", oldest->route.to.to_string());
+  remove(*oldest);
+  return true;
 }
 
 std::vector<std::byte> Endpoint::reset_token(const wire::ConnectionIdBytes& id) const {
@@ -266,7 +308,6 @@ void Endpoint::follow_address(Link& link, const io::Datagram& datagram) {
     return;
   }
   if (!link.secure->established() || !link.secure->last_was_newest()) return;
-  spdlog::info("{} goes on from {}", link.route.to.to_string(), datagram.from.to_string());
   if (!link.proven_route) link.proven_route = link.route;
   link.route = {datagram.from, datagram.local};
   link.unproven_budget = kAmplificationMax * datagram.bytes.size();
@@ -290,6 +331,17 @@ void Endpoint::settle() {
     link.secure->handle_timeout(now);
     mark(link);
   }
+  if (phase_ == Phase::kAnswering && now >= phase_until_) enter(Phase::kParting, now + kGoodbyePatience);
+  process_marked(now);
+  if (shed_memory(now)) process_marked(now);
+  for (std::size_t i = 0; i < sockets_.size(); ++i) flush(i);
+  drops_.report(now);
+  if (phase_ != Phase::kServing && links_.empty()) return reactor_->stop();
+  if (phase_ == Phase::kParting && now >= phase_until_) return reactor_->stop();
+  arm_timer();
+}
+
+void Endpoint::process_marked(TimePoint now) {
   // Processing one link can mark another (a service that answers at once), so take turns.
   while (!dirty_.empty()) {
     const std::vector<ConnectionId> turn = std::exchange(dirty_, {});
@@ -300,14 +352,12 @@ void Endpoint::settle() {
       process(*found->second, now);
     }
   }
-  for (std::size_t i = 0; i < sockets_.size(); ++i) flush(i);
-  drops_.report(now);
-  if (leaving_ && (links_.empty() || now >= leave_by_)) return reactor_->stop();
-  arm_timer();
 }
 
 void Endpoint::process(Link& link, TimePoint now) {
   handle_events(link, now);
+  note_memory(link);
+  judge(link, now);
   if (!blocked_[link.socket]) {
     const auto too_big = [&link](const io::Address&, std::size_t size) {
       if (link.secure->established())
@@ -323,25 +373,84 @@ void Endpoint::process(Link& link, TimePoint now) {
   retime(link);
 }
 
-void Endpoint::handle_events(Link& link, TimePoint) {
+// Who has to go, and is told why.
+void Endpoint::judge(Link& link, TimePoint now) {
+  if (!link.secure->established()) {
+    if (phase_ != Phase::kServing) link.secure->close(now, ErrorCode::kPeerClosed, kGoodbye);
+    return;
+  }
+  if (!link.incoming.attached() && link.memory->held() > kStrangerMemoryMax)
+    link.secure->close(now, ErrorCode::kLimitExceeded, "too much before an export was attached");
+  if (now >= link.attach_by) {
+    link.attach_by = kNever;
+    link.secure->close(now, ErrorCode::kTimedOut, "no export was attached in time");
+  }
+  // Who does not get an answer asks again, and finds a server that has forgotten that it was done.
+  const bool answers_due = phase_ == Phase::kAnswering && link.secure->connection().answered_exchanges() > 0;
+  if (phase_ != Phase::kServing && !answers_due) link.secure->close(now, ErrorCode::kPeerClosed, kGoodbye);
+}
+
+void Endpoint::note_memory(Link& link) {
+  const ByteCount served = link.secure->established() ? link.secure->connection().served_bytes() : 0;
+  link.memory->add(served);
+  link.memory->remove(std::exchange(link.memory_noted, served));
+}
+
+// True: somebody has to be disconnected.
+bool Endpoint::shed_memory(TimePoint now) {
+  const ByteCount limit = options_.request_memory_max;
+  const ByteCount all = memory_->held();
+  if (all <= limit) return false;
+  std::vector<std::pair<ByteCount, Link*>> holders;
+  ByteCount held = 0;
+  for (const auto& [id, link] : links_) {
+    if (link->shed) continue;
+    holders.emplace_back(link->memory->held(), link.get());
+    held += holders.back().first;
+  }
+  // What connections left behind that are gone the service lets go of by itself, in its own time. The
+  // others do not pay for it, unless it is as much again.
+  const ByteCount left_behind = all - std::min(all, held);
+  const ByteCount allowed = std::min(limit, 2 * limit - std::min(2 * limit, left_behind));
+  if (held <= allowed) return false;
+  std::ranges::sort(holders, std::greater(), [](const auto& holder) { return holder.first; });
+  for (const auto& [share, link] : holders) {
+    if (held <= allowed) break;
+    held -= share;
+    link->shed = true;
+    spdlog::warn("{} is disconnected: of {} MiB for requests it holds {}", link->route.to.to_string(),
+                 limit >> 20, share >> 20);
+    link->secure->close(now, ErrorCode::kLimitExceeded, "its requests hold too much memory");
+    mark(*link);
+  }
+  return true;
+}
+
+void Endpoint::handle_events(Link& link, TimePoint now) {
   while (auto event = link.secure->poll_event()) {
     if (std::holds_alternative<SecureConnection::Established>(*event)) {
-      welcome(link);
+      welcome(link, now);
     } else {
       handle_event(link, std::get<transport::Event>(*event));
     }
   }
 }
 
-void Endpoint::welcome(Link& link) {
+void Endpoint::welcome(Link& link, TimePoint now) {
   link.peer = {link.id, link.secure->peer_fingerprint(), link.route.to.to_string()};
   link.announced = true;
+  link.attach_by = now + options_.attach_patience;
   by_id_.erase(link.secure->original_id());
   const auto address = link.route.to.bytes();
   link.secure->connection().send_address_token(
       tokens_.mint(crypto::AddressTokenKind::kFuture, std::span(address).first(address.size() - 2), {},
                    crypto::UnixSeconds(static_cast<std::uint64_t>(io::unix_seconds()))));
   link.secure->connection().send_reset_token(reset_token(link.secure->own_id()));
+}
+
+// Strangers leave no line in the log: there may be any number of them.
+void Endpoint::let_in(Link& link) {
+  link.attach_by = kNever;
   spdlog::info("{} connected, key {}", link.peer.address, link.peer.key.to_text());
 }
 
@@ -353,8 +462,11 @@ void Endpoint::handle_event(Link& link, transport::Event& event) {
   } else if (const auto* cancelled = std::get_if<transport::RequestCancelled>(&event)) {
     link.incoming.handle_cancelled(cancelled->exchange);
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
-    spdlog::info("{} is gone: {} ({})", link.route.to.to_string(), error_name(closed->code), closed->reason);
+    spdlog::log(link.incoming.attached() ? spdlog::level::info : spdlog::level::debug, "{} is gone: {} ({})",
+                link.route.to.to_string(), error_name(closed->code), printable(closed->reason));
   } else if (std::holds_alternative<transport::PathValidated>(event)) {
+    if (link.proven_route && link.incoming.attached())
+      spdlog::info("{} goes on from {}", link.proven_route->to.to_string(), link.route.to.to_string());
     link.proven_route.reset();
   } else if (std::holds_alternative<transport::PathFailed>(event) && link.proven_route) {
     link.route = *std::exchange(link.proven_route, std::nullopt);
@@ -362,12 +474,17 @@ void Endpoint::handle_event(Link& link, transport::Event& event) {
 }
 
 void Endpoint::accept_call(Link& link, const transport::RequestArrived& request) {
-  const auto send = [this, id = link.id](wire::ExchangeId exchange, SharedBytes header, SharedBytes body) {
+  // The client asks again after its next connect, and gets its answer from the server that is there then.
+  if (phase_ != Phase::kServing) return;
+  const auto send = [this, id = link.id](Answer answer) {
     const auto found = links_.find(id);
     if (found == links_.end() || !found->second->secure->established()) return;
-    found->second->incoming.handle_answered(exchange);
-    found->second->secure->connection().reply(exchange, std::move(header), std::move(body));
-    mark(*found->second);
+    Link& asking = *found->second;
+    const bool stranger = !asking.incoming.attached();
+    asking.incoming.handle_answered(answer);
+    if (stranger && asking.incoming.attached()) let_in(asking);
+    asking.secure->connection().reply(answer.exchange, std::move(answer.header), std::move(answer.body));
+    mark(asking);
   };
   auto call = link.incoming.accept(link.peer, request, route_, send);
   if (!call) {
@@ -404,7 +521,8 @@ void Endpoint::retime(Link& link) {
   // While the socket is full there is nothing to do at any time; its writability comes first. Likewise
   // while an unproven address may get no more: its next packet comes first.
   const bool starved = link.proven_route && link.unproven_budget < wire::kDatagramSizeMin;
-  TimePoint next = blocked_[link.socket] ? io::now() + kBlockedTick : link.secure->next_timeout();
+  TimePoint next = blocked_[link.socket] ? io::now() + kBlockedTick
+                                         : std::min(link.secure->next_timeout(), link.attach_by);
   if (starved) next = std::max(next, io::now() + kBlockedTick);
   if (next == link.timeout) return;
   if (link.timeout != kNever) timeouts_.erase({link.timeout, link.id});
@@ -414,7 +532,7 @@ void Endpoint::retime(Link& link) {
 
 void Endpoint::arm_timer() {
   TimePoint next = timeouts_.empty() ? kNever : timeouts_.begin()->first;
-  if (leaving_) next = std::min(next, leave_by_);
+  next = std::min(next, phase_until_);
   if (!dirty_.empty()) next = TimePoint{};
   if (next == kNever) return timer_->cancel();
   // The work is done in settle(), which follows every batch.
@@ -425,19 +543,19 @@ void Endpoint::remove(Link& link) {
   if (link.announced) service_.handle_disconnect(link.peer);
   link.incoming.cancel_all();
   link.outgoing.fail_all({ErrorCode::kConnectionLost, "the client is gone"});
+  link.memory->remove(link.memory_noted);
   if (link.timeout != kNever) timeouts_.erase({link.timeout, link.id});
   by_id_.erase(link.secure->own_id());
   by_id_.erase(link.secure->original_id());
   links_.erase(link.id);
 }
 
-void Endpoint::say_goodbye() {
-  leaving_ = true;
-  leave_by_ = io::now() + kGoodbyePatience;
-  for (auto& [id, link] : links_) {
-    link->secure->close(io::now(), ErrorCode::kPeerClosed, kGoodbye);
-    mark(*link);
-  }
+void Endpoint::leave() { enter(Phase::kAnswering, io::now() + options_.answers_patience); }
+
+void Endpoint::enter(Phase phase, TimePoint until) {
+  phase_ = phase;
+  phase_until_ = until;
+  for (auto& [id, link] : links_) mark(*link);
 }
 
 // ---------------------------------------------------------------- from other threads

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/base/result.h"
+#include "proto/base/time.h"
 #include "proto/crypto/identity.h"
 #include "proto/io/address.h"
 #include "proto/rpc/caller.h"
@@ -20,8 +21,13 @@ namespace tusk::rpc {
 struct ServerEndpointOptions {
   std::vector<io::Address> listen;             // at least one; port 0 picks a free one
   const crypto::Identity* identity = nullptr;  // must outlive the endpoint
+  // When there are so many, the oldest that has not attached gives way to a new one.
   std::uint32_t connections_max = 4096;
-  ByteCount request_memory_max = 1ull << 30;  // request bodies in memory, over all connections
+  // What the requests of all connections may hold: their bodies, also of calls that wait for a disk, and
+  // what is kept until an answer is acknowledged. Beyond, those who hold most are disconnected.
+  ByteCount request_memory_max = 1ull << 30;
+  Duration attach_patience = 10s;  // from the end of the handshake to a successful ATTACH
+  Duration answers_patience = 2s;  // when the endpoint ends: for clients to acknowledge their answers
 };
 
 class ServerEndpoint {
@@ -29,7 +35,8 @@ class ServerEndpoint {
   // `service` must outlive the endpoint. Errors: errno of bind, with the address and what to do.
   [[nodiscard]] static Result<std::unique_ptr<ServerEndpoint>> start(ServerEndpointOptions options,
                                                                      Service& service);
-  // Says goodbye to every connection, then joins the threads.
+  // Calls that come from now on get no answer; what was answered before still goes out, for a limited time.
+  // Says goodbye to every connection that has its answers, then joins the threads.
   virtual ~ServerEndpoint() = default;
 
   // All thread-safe.

@@ -32,8 +32,8 @@ class IncomingCall {
 
   [[nodiscard]] virtual const Peer& peer() const = 0;
   [[nodiscard]] virtual const schema::Request& message() const = 0;
-  // The bulk bytes sent along; they stay valid as long as a copy of the SharedBytes does, and count
-  // against the client's credit until the call is answered.
+  // The bulk bytes sent along with a WRITE; they stay valid as long as a copy of the SharedBytes does, and
+  // count against the client's credit until the call is answered.
   [[nodiscard]] virtual SharedBytes body() const = 0;
   // The client takes at most this many bytes of bulk reply.
   [[nodiscard]] virtual ByteCount reply_body_capacity() const = 0;

@@ -25,11 +25,7 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, TimePoint started)
   const Attributes fresh = Attributes::from_schema(attr);
   prepare(inode, fresh);
   if (inode.file) {
-    const Attributes& old = inode.attributes.value();
-    const bool was_ours = inode.file->data_change == old.change;
-    // A change of mode or owner is no change of the bytes, as long as nobody slipped one in between.
-    if (was_ours && old.size == fresh.size && same_time(old.mtime, fresh.mtime))
-      inode.file->data_change = fresh.change;
+    inode.file->version.follow(attr.change_before(), fresh.change);
     inode.file->last_write = core_.scheduler.now();
   }
   inode.attributes.accept(fresh, started, core_.scheduler.now());
@@ -42,14 +38,14 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, TimePoint started
   if (!inode.file || inode.written_since(started)) return false;
   FileState& file = *inode.file;
   file.written_end = 0;  // all of it is in the server's size now
-  if (old.mode == 0 || !file.data_handed_out || attr.change == file.data_change) return false;
+  if (old.mode == 0 || !file.data_handed_out || file.version.is(attr.change)) return false;
   if (same_time(old.mtime, attr.mtime) && old.size == attr.size) {
-    if (file.touched_by_us && file.data_change != 0) file.data_change = attr.change;
+    if (file.touched_by_us && !file.version.mixed()) file.version.set(attr.change);
     file.touched_by_us = false;
     return false;
   }
   file.data.forget(kWholeFile);
-  file.data_change = 0;
+  file.version.mix();
   return true;
 }
 
@@ -83,7 +79,7 @@ void Facts::forget(Inode& inode, bool data, bool entries) {
     inode.attributes.expire(core_.scheduler.now());
     if (data && inode.file) {
       inode.file->data.forget(kWholeFile);
-      inode.file->data_change = 0;
+      inode.file->version.mix();
       drop_pages = inode.file->data_handed_out;
     }
     if (entries && inode.directory) {

@@ -201,7 +201,6 @@ class Filesystem {
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                            const NewAttributes& changes, Done<AttributesReply> done);
   void note_truncated(Inode& inode, ByteCount size);
-  void adopt_change(Inode& inode);
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
   void xattrs_changed(const InodePointer& inode);
 

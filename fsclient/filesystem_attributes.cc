@@ -115,21 +115,19 @@ void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& ino
       set.set_mtime_now(true);
     }
   }
-  remote_.mutate(
-      asker, std::move(request), schema::Reply::kAttr,
-      [this, inode, size = changes.size, times = changes.mtime.has_value(), started = core_.scheduler.now(),
-       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-        if (!reply) {
-          const std::lock_guard lock(inode->mutex);
-          inode->attributes.expire(core_.scheduler.now());
-        } else {
-          if (size) note_truncated(*inode, *size);
-          facts_.learn_own(*inode, reply->message.attr().attr(), started);
-          if (size || times) adopt_change(*inode);
-        }
-        if (!reply) return done(std::unexpected(reply.error()));
-        done(attributes_for(*inode));
-      });
+  remote_.mutate(asker, std::move(request), schema::Reply::kAttr,
+                 [this, inode, size = changes.size, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) {
+                     const std::lock_guard lock(inode->mutex);
+                     inode->attributes.expire(core_.scheduler.now());
+                   } else {
+                     if (size) note_truncated(*inode, *size);
+                     facts_.learn_own(*inode, reply->message.attr().attr(), started);
+                   }
+                   if (!reply) return done(std::unexpected(reply.error()));
+                   done(attributes_for(*inode));
+                 });
 }
 
 // What is cached past the shorter of both sizes is not the file's any more.
@@ -138,13 +136,6 @@ void Filesystem::note_truncated(Inode& inode, ByteCount size) {
   if (!inode.file) return;
   write_behind_.note_dropped(inode.file->data.truncate(std::min(size, inode.size())));
   inode.file->written_end = 0;
-}
-
-// This mount set the size or the time itself: what it holds belongs to the file as it is now, unless
-// what it held before was of no certain version.
-void Filesystem::adopt_change(Inode& inode) {
-  const std::lock_guard lock(inode.mutex);
-  if (inode.file && inode.file->data_change != 0) inode.file->data_change = inode.attributes.value().change;
 }
 
 void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> done) {

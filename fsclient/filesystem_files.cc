@@ -67,7 +67,7 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     if (reads && start > 0) {
       open.set_read_ahead(static_cast<std::uint32_t>(start));
       call.reply_body = allocate_bytes(start);
-      if (inode->file->data.has({0, start})) open.set_known_change(inode->file->data_change);
+      if (inode->file->data.has({0, start})) open.set_known_change(inode->file->version.value());
     }
   }
   const MutableSharedBytes body = call.reply_body;
@@ -107,13 +107,13 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       write_behind_.note_dropped(file.data.truncate(0));
       file.written_end = 0;
       file.last_write = core_.scheduler.now();
-      file.data_change = attr.change;
-    } else if (inode->written_since(started)) {
-      keep = true;  // the change is our own, as far as anybody can tell
+      file.version.set(attr.change);
     } else {
-      keep = file.data_change != 0 && file.data_change == attr.change;
-      if (!keep) file.data.forget(kWholeFile);
-      file.data_change = attr.change;
+      keep = file.version.is(attr.change);
+      if (!keep) {
+        file.data.forget(kWholeFile);
+        file.version.set(attr.change);
+      }
       file.capability_absent = file.capability_absent && keep;
     }
     if (!body.empty() && !inode->written_since(started)) {
@@ -248,10 +248,8 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, ByteCount 
     FileState& state = *inode.file;
     const Interval range{reply.offset(), reply.offset() + bytes.size()};
     const Attributes attr = Attributes::from_schema(reply.attr());
-    const bool nobody_else = range.begin == inode.attributes.value().size && attr.size == range.end;
-    if (inode.attributes.accept(attr, started, core_.scheduler.now()) && nobody_else &&
-        state.data_change != 0)
-      state.data_change = attr.change;
+    inode.attributes.accept(attr, started, core_.scheduler.now());
+    state.version.follow(reply.attr().change_before(), attr.change);
     state.last_write = core_.scheduler.now();
     state.data_handed_out = true;
     state.data.forget(range);

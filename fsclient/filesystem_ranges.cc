@@ -17,7 +17,6 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
     note_uncommitted(*inode.file);
   }
   facts_.learn_own(inode, attr, started);
-  adopt_change(inode);
 }
 
 void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,

@@ -27,7 +27,7 @@ Attributes Inode::shown() const {
 }
 
 bool Inode::written_since(TimePoint started) const {
-  return file && (!file->data.all_settled() || file->last_write >= started);
+  return file && (!file->data.all_settled() || file->last_write > started);
 }
 
 std::uint64_t Inode::any_open_id() const { return open_files.empty() ? 0 : open_files.front()->open_id; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fsclient/attr_cache.h"
+#include "fsclient/data_version.h"
 #include "fsclient/directory.h"
 #include "fsclient/file_data.h"
 #include "fsclient/read_ahead.h"
@@ -39,8 +40,7 @@ struct FileState {
   FileState(BlockCache& cache, std::weak_ptr<Inode> inode) : data(cache, std::move(inode)) {}
 
   FileData data;
-  // The server's change counter that the data (ours and the kernel's) belongs to; 0: mixed, unknown.
-  std::uint64_t data_change = 0;
+  DataVersion version;           // of the data, ours and the kernel's
   bool data_handed_out = false;  // the kernel may cache some of it
   // This mount renamed, linked or unlinked the file: its change counter moves without the bytes.
   bool touched_by_us = false;

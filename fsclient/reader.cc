@@ -194,8 +194,8 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
   // and a hole before them.
   file.data.end_fetch(fetch, filled, ours ? inode.size() : 0);
   if (ours || fetch->stale) return {};
-  if (read.change() != file.data_change) {
-    file.data_change = 0;  // others change it while we read: what we have is of several versions
+  if (!file.version.is(read.change())) {
+    file.version.mix();  // others change it while we read
     inode.attributes.expire(core_.scheduler.now());
   }
   if (filled < fetch->range.size()) {

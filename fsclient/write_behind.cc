@@ -192,8 +192,8 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
                                 TimePoint started) {
   FileState& file = *inode.file;
   const Attributes attr = Attributes::from_schema(reply.attr());
-  if (attr.mode != 0 && inode.attributes.accept(attr, started, core_.scheduler.now()))
-    file.data_change = attr.change;
+  if (attr.mode != 0) inode.attributes.accept(attr, started, core_.scheduler.now());
+  file.version.follow(reply.attr().change_before(), attr.change);
   if (!write.writer->synchronous() && !file.uncommitted) {
     file.uncommitted = true;
     file.uncommitted_boot_id = core_.remote.boot_id();

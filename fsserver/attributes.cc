@@ -1,6 +1,11 @@
 #include "fsserver/attributes.h"
 
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <ctime>
+#include <utility>
 
 namespace tusk::server {
 namespace {
@@ -34,6 +39,25 @@ std::uint64_t change_of(const Status& status) {
   return change != 0 ? change : 1;  // 0 means "no copy" in the schema
 }
 
+bool stamp_may_repeat(const statx_timestamp& ctime, const timespec& now, bool coarse) {
+  constexpr std::int64_t kTwoTicksNs = 20'000'000;
+  const std::int64_t age = (now.tv_sec - ctime.tv_sec) * 1'000'000'000 + now.tv_nsec - ctime.tv_nsec;
+  return coarse && age < kTwoTicksNs;
+}
+
+std::uint64_t observed_change(const Status& status) {
+  // Since Linux 6.13 the large file systems stamp finely what somebody has looked at.
+  static const bool coarse = [] {
+    utsname system{};
+    int major = 0, minor = 0;
+    return ::uname(&system) != 0 || std::sscanf(system.release, "%d.%d", &major, &minor) != 2 ||
+           std::pair(major, minor) < std::pair(6, 13);
+  }();
+  timespec now{};
+  if (coarse) ::clock_gettime(CLOCK_REALTIME, &now);
+  return stamp_may_repeat(status.stx_ctime, now, coarse) ? 0 : change_of(status);
+}
+
 schema::Attr to_attr(const Status& status, std::uint64_t root_device) {
   schema::Attr attr;
   attr.set_ino(export_ino(device_of(status), status.stx_ino, root_device));
@@ -51,7 +75,7 @@ schema::Attr to_attr(const Status& status, std::uint64_t root_device) {
   attr.set_mtime_ns(status.stx_mtime.tv_nsec);
   attr.set_ctime_s(status.stx_ctime.tv_sec);
   attr.set_ctime_ns(status.stx_ctime.tv_nsec);
-  attr.set_change(change_of(status));
+  attr.set_change(observed_change(status));
   return attr;
 }
 

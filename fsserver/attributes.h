@@ -30,6 +30,12 @@ using Status = struct statx;
 // with the timer tick (1 to 10 ms), so the size is mixed in.
 [[nodiscard]] std::uint64_t change_of(const Status& status);
 
+// The same for who did not make the change: 0, "nobody knows", while another change could still get the
+// same stamp, as bytes that are cached under it would be taken for the file's ever after.
+[[nodiscard]] std::uint64_t observed_change(const Status& status);
+// Its decision, for tests: `coarse` kernels stamp with the tick.
+[[nodiscard]] bool stamp_may_repeat(const statx_timestamp& ctime, const timespec& now, bool coarse);
+
 [[nodiscard]] schema::Attr to_attr(const Status& status, std::uint64_t root_device);
 
 }  // namespace tusk::server

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "fsserver/kernel_handle.h"
 #include "proto/base/check.h"
 #include "proto/base/shared_bytes.h"
 
@@ -35,14 +36,8 @@ std::string to_payload(const FileIdentity& identity) {
   return payload + identity.bytes;
 }
 
-struct RawHandle {
-  unsigned int handle_bytes;
-  int handle_type;
-  unsigned char f_handle[MAX_HANDLE_SZ];
-};
-
 bool handle_from_kernel(const Fd& fd, int flags, FileIdentity& identity) {
-  RawHandle raw{.handle_bytes = FileIdentity::kBytesMax};
+  KernelHandle raw{.handle_bytes = FileIdentity::kBytesMax};
   int mount_id = 0;
   if (::name_to_handle_at(fd.number(), "", reinterpret_cast<file_handle*>(&raw), &mount_id,
                           AT_EMPTY_PATH | flags) != 0)

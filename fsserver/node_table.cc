@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "fsserver/acting.h"
+#include "fsserver/kernel_handle.h"
 #include "proto/base/check.h"
 #include "proto/base/shared_bytes.h"
 #include "proto/crypto/base64url.h"
@@ -22,14 +23,8 @@ constexpr std::uint64_t kRootId = 1;
 
 std::unexpected<Error> stale(std::string why) { return fail(from_errno(ESTALE), std::move(why)); }
 
-struct RawHandle {
-  unsigned int handle_bytes;
-  int handle_type;
-  unsigned char f_handle[MAX_HANDLE_SZ];
-};
-
 Result<Fd> open_handle(const Fd& mount, const FileIdentity& identity, int flags) {
-  RawHandle raw{.handle_bytes = static_cast<unsigned>(identity.bytes.size()), .handle_type = identity.type};
+  KernelHandle raw{.handle_bytes = static_cast<unsigned>(identity.bytes.size()), .handle_type = identity.type};
   std::memcpy(raw.f_handle, identity.bytes.data(), identity.bytes.size());
   const int number =
       ::open_by_handle_at(mount.number(), reinterpret_cast<file_handle*>(&raw), flags | O_CLOEXEC);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "fsserver/file_change.h"
 #include "fsserver/operations.h"
 #include "proto/io/clock.h"
 
@@ -71,18 +72,26 @@ Result<std::uint64_t> copy_data(Copy& copy, std::uint64_t length) {
   return copy_by_hand(copy, length);
 }
 
-// Zeros in the target: a hole where it has bytes, nothing where it ends before (the size is set at the end).
-Result<void> copy_hole(const Copy& copy, std::uint64_t length) {
+// Zeros where the target has bytes. Where it ends before, reach() makes them.
+Result<void> punch(const Copy& copy, std::uint64_t length) {
   TUSK_ASSIGN(const Status status, status_of(copy.target));
-  if (copy.target_offset < status.stx_size) {
-    const std::uint64_t inside = std::min<std::uint64_t>(length, status.stx_size - copy.target_offset);
-    if (::fallocate(copy.target.number(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                    static_cast<off_t>(copy.target_offset), static_cast<off_t>(inside)) != 0)
-      return fail_errno("punch hole");
-  }
-  const std::uint64_t end = copy.target_offset + length;
-  if (end > status.stx_size && ::ftruncate(copy.target.number(), static_cast<off_t>(end)) != 0)
-    return fail_errno("extend");
+  if (copy.target_offset >= status.stx_size) return {};
+  const std::uint64_t inside = std::min<std::uint64_t>(length, status.stx_size - copy.target_offset);
+  if (::fallocate(copy.target.number(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(copy.target_offset), static_cast<off_t>(inside)) != 0)
+    return fail_errno("punch hole");
+  return {};
+}
+
+// Makes the file reach to `end` at least. Not by ftruncate: it would cut off what others append after our
+// look at the size.
+Result<void> reach(const Fd& target, std::uint64_t end) {
+  TUSK_ASSIGN(const Status status, status_of(target));
+  if (end <= status.stx_size) return {};
+  const auto last = static_cast<off_t>(end - 1);
+  if (::fallocate(target.number(), 0, last, 1) == 0) return {};
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return fail_errno("extend");
+  if (::pwrite(target.number(), "", 1, last) != 1) return fail_errno("extend");
   return {};
 }
 
@@ -108,11 +117,12 @@ Result<std::uint64_t> run(const rpc::IncomingCall& incoming, Copy copy) {
   const TimePoint deadline = io::now() + kCopyTimeMax;
   std::uint64_t copied = 0;
   bool punches = true;
+  bool ends_in_hole = false;
   while (copy.length > 0 && io::now() < deadline && !incoming.cancelled()) {
     const Extent extent = extent_at(copy);
     std::uint64_t step = extent.length;
     if (extent.hole && punches) {
-      punches = copy_hole(copy, extent.length).has_value();
+      punches = punch(copy, extent.length).has_value();
       if (!punches) continue;  // no holes on the target's file system: copy the zeros
     } else {
       const auto size = copy_data(copy, extent.length);
@@ -123,7 +133,9 @@ Result<std::uint64_t> run(const rpc::IncomingCall& incoming, Copy copy) {
     }
     copy.advance(step);
     copied += step;
+    ends_in_hole = extent.hole && punches;
   }
+  if (ends_in_hole) TUSK_TRY(reach(copy.target, copy.target_offset));
   return copied;
 }
 
@@ -148,6 +160,7 @@ Result<void> copy_range(Call& call) {
       overlap(request.source_offset(), request.target_offset(), length))
     return fail(from_errno(EINVAL), "source and target overlap");
 
+  TUSK_ASSIGN(const FileChange change, FileChange::begin(*target.fd));
   TUSK_ASSIGN(const std::uint64_t copied, run(*call.incoming(), {.source_file = source,
                                                                  .source = *source.fd,
                                                                  .target = *target.fd,
@@ -159,7 +172,7 @@ Result<void> copy_range(Call& call) {
     call.mutated(request.target());
   }
   call.reply.mutable_copy_range()->set_copied(copied);
-  TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(), call.attr(*target.fd));
+  TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(), change.end(call, *target.fd));
   return {};
 }
 

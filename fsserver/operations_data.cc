@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "fsserver/compression.h"
+#include "fsserver/file_change.h"
 #include "fsserver/operations.h"
 
 namespace tusk::server {
@@ -99,7 +100,7 @@ Result<void> read(Call& call) {
 
   schema::ReadReply& reply = *call.reply.mutable_read();
   reply.set_length(static_cast<std::uint32_t>(bytes.size()));
-  reply.set_change(change_of(before));
+  reply.set_change(observed_change(before));
   reply.set_end_of_file(bytes.size() < request.length() ||
                         request.offset() + bytes.size() >= before.stx_size);
   if (request.compress()) {
@@ -117,6 +118,7 @@ Result<void> write(Call& call) {
   TUSK_ASSIGN(const SharedBytes bytes, written_bytes(call));
   TUSK_TRY(check_range(request.append() ? 0 : request.offset(), request.length()));
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_WRONLY));
+  TUSK_ASSIGN(const FileChange change, FileChange::begin(*file.fd));
   const int flags = request.sync() ? RWF_DSYNC : 0;
   std::uint64_t offset = request.offset();
   if (request.append()) {
@@ -127,7 +129,7 @@ Result<void> write(Call& call) {
   TUSK_TRY(strip_special_bits(call, *file.fd));
   call.mutated(request.handle());
   call.reply.mutable_write()->set_offset(offset);
-  TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), call.attr(*file.fd));
+  TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, *file.fd));
   return {};
 }
 
@@ -161,12 +163,13 @@ Result<void> allocate(Call& call) {
                                    FALLOC_FL_UNSHARE_RANGE;
   if ((request.mode() & ~kKnown) != 0) return fail(from_errno(EOPNOTSUPP), "fallocate mode");
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_WRONLY));
+  TUSK_ASSIGN(const FileChange change, FileChange::begin(*file.fd));
   if (::fallocate(file.fd->number(), static_cast<int>(request.mode()), static_cast<off_t>(request.offset()),
                   static_cast<off_t>(request.length())) != 0)
     return fail_errno("fallocate");
   TUSK_TRY(strip_special_bits(call, *file.fd));
   call.mutated(request.handle());
-  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), call.attr(*file.fd));
+  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, *file.fd));
   return {};
 }
 

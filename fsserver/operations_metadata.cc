@@ -3,6 +3,7 @@
 
 #include <climits>
 
+#include "fsserver/file_change.h"
 #include "fsserver/operations.h"
 
 namespace tusk::server::ops {
@@ -96,10 +97,11 @@ Result<void> getattr(Call& call) {
 Result<void> setattr(Call& call) {
   const auto& request = call.request().setattr();
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
+  TUSK_ASSIGN(const FileChange change, FileChange::begin(*node));
   TUSK_TRY(apply(call, *node, request));
   if (request.has_size() && !request.has_mode()) TUSK_TRY(strip_special_bits(call, *node));
   call.mutated(request.handle());
-  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), call.attr(*node));
+  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, *node));
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace tusk::client {
 namespace {
@@ -53,7 +54,7 @@ schema::AttachReply FakeServer::attached() const {
 }
 
 void FakeServer::touch(File& file) {
-  file.change = next_change_++;
+  file.change_before = std::exchange(file.change, next_change_++);
   ++file.mtime_s;
 }
 
@@ -152,6 +153,7 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       if (!message.setattr().has_size()) file->mtime_s = mtime;
       if (message.setattr().has_mtime_s()) file->mtime_s = message.setattr().mtime_s();
       *out.mutable_attr()->mutable_attr() = attr(*file);
+      out.mutable_attr()->mutable_attr()->set_change_before(file->change_before);
       return reply;
     }
     case schema::Request::kOpen: {
@@ -208,6 +210,7 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       touch(*file);
       out.mutable_write()->set_offset(offset);
       *out.mutable_write()->mutable_attr() = attr(*file);
+      out.mutable_write()->mutable_attr()->set_change_before(file->change_before);
       return reply;
     }
     case schema::Request::kCommit:

@@ -22,6 +22,7 @@ class FakeServer final : public rpc::Caller {
   struct File {
     std::string content;
     std::uint64_t change = 1;
+    std::uint64_t change_before = 0;
     std::uint32_t mode = S_IFREG | 0644;
     std::uint32_t links = 1;
     std::int64_t mtime_s = 1000;

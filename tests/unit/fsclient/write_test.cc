@@ -202,6 +202,31 @@ TEST_F(Writing, OurOwnChangesDoNotCostTheCache) {
   EXPECT_EQ(server.seen(schema::Request::kRead), 0u);
 }
 
+TEST_F(Writing, AnswersThatOvertakeOneAnotherDoNotCostTheCache) {
+  const Handle file = create("a");
+  write(file, 0, pattern(3 * kBlockSize));
+  for (int i = 0; i < 3; ++i) server.execute(0);
+  for (const std::size_t which : {2, 0, 0}) server.deliver(which);
+  close(file);
+  const Handle again = open("a");
+  EXPECT_TRUE(last_open.keep_cache);
+  EXPECT_EQ(read(again, 0, 3 * kBlockSize), pattern(3 * kBlockSize));
+  EXPECT_EQ(server.seen(schema::Request::kRead), 0u);
+}
+
+TEST_F(Writing, AChangeByOthersBetweenOursIsNotTakenForOurs) {
+  server.put("a", pattern(1'000'000, 1));
+  const Handle file = open("a");
+  EXPECT_EQ(read(file, 0, 1'000'000), pattern(1'000'000, 1));
+  server.put("a", pattern(1'000'000, 2));
+  write(file, 900'000, "ours");
+  close(file);
+  const Handle again = open("a");
+  EXPECT_FALSE(last_open.keep_cache);
+  EXPECT_EQ(read(again, 0, 1000), pattern(1'000'000, 2).substr(0, 1000));
+  EXPECT_EQ(read(again, 900'000, 4), "ours");
+}
+
 TEST_F(Writing, AppendGoesWhereTheServersEndIs) {
   server.put("log", "one\n");
   const Handle file = open("log", O_WRONLY | O_APPEND);
@@ -341,7 +366,8 @@ TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {
   const Handle file = create("a");
   const auto interrupt = std::make_shared<Interrupt>();
   auto answer = new_answer<std::uint32_t>();
-  filesystem->write({.interrupt = interrupt}, file, 0, as_byte_span(pattern(6 * kBlockSize)), false, into(answer));
+  filesystem->write({.interrupt = interrupt}, file, 0, as_byte_span(pattern(6 * kBlockSize)), false,
+                    into(answer));
   EXPECT_FALSE(answer->has_value());
   interrupt->fire();
   scheduler.advance(kInterruptGrace);

@@ -3,6 +3,9 @@
 #include <sys/mount.h>
 #include <sys/xattr.h>
 
+#include <atomic>
+#include <thread>
+
 #include "mount.h"
 
 namespace tusk::server {
@@ -518,6 +521,30 @@ TEST_F(CopyRange, KeepsHolesAndZeroes) {
   }
   EXPECT_EQ(read_file(dir_ / "target"), read_file(dir_ / "source"));
   EXPECT_LE(attr(target.handle).blocks(), attr(source.handle).blocks() + 64);
+}
+
+TEST_F(CopyRange, AHoleAtTheEndCutsNothingOffThatOthersAppend) {
+  const Opened source = create("source");
+  const Opened target = create("target");
+  EXPECT_OK(setattr(source.handle, [](auto& r) { r.set_size(1); }));
+  std::atomic<bool> over{false};
+  std::atomic<bool> cut{false};
+  std::jthread other([&] {
+    const Fd file(::open((dir_ / "target").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    for (off_t end = 0; !over;) {
+      const off_t before =
+          std::exchange(end, ::write(file.number(), "a", 1) == 1 ? ::lseek(file.number(), 0, SEEK_CUR) : 0);
+      if (end <= before) cut = true;
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t size = attr(target.handle).size();
+    EXPECT_OK(copy(source, 0, target, size, 1));
+    EXPECT_GT(attr(target.handle).size(), size);
+  }
+  over = true;
+  other.join();
+  EXPECT_FALSE(cut);
 }
 
 TEST_F(CopyRange, CrossesFileSystems) {

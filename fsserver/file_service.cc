@@ -145,7 +145,7 @@ void FileService::run(const Operation& operation, const Incoming& incoming,
   if (attachment->read_only && mutates(operation, incoming->message()))
     return incoming->reply_error(from_errno(EROFS), "the export is read-only");
   const std::uint64_t sequence = incoming->message().sequence();
-  const bool once = sequence != 0 && operation.operation != schema::Request::kLock;
+  const bool once = sequence != 0 && runs_once(operation);
   if (once && !begin_once(incoming, *attachment->session)) return;
 
   Call call(incoming, attachment, locks_, boot_id_);

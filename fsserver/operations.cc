@@ -61,6 +61,10 @@ bool mutates(const Operation& operation, const Request& request) {
   __builtin_unreachable();
 }
 
+bool runs_once(const Operation& operation) {
+  return operation.effect != Effect::kReads || operation.operation == Request::kCommit;
+}
+
 ByteCount reply_body_bytes(const Request& request) {
   switch (request.operation_case()) {
     case Request::kRead:

@@ -35,6 +35,10 @@ struct Operation {
 [[nodiscard]] const Operation* find_operation(schema::Request::OperationCase operation);
 
 [[nodiscard]] bool mutates(const Operation& operation, const schema::Request& request);
+// True: a repeat gets the first answer instead of a second run, which would do something again, lose an
+// open file, or not tell the error that fsync tells once. What only looks is run again: its answers may be
+// large.
+[[nodiscard]] bool runs_once(const Operation& operation);
 // Bytes of bulk reply the request may make: for the budget.
 [[nodiscard]] ByteCount reply_body_bytes(const schema::Request& request);
 

@@ -1,15 +1,12 @@
 #include "fsserver/reply_memory.h"
 
-#include <algorithm>
+#include "proto/base/check.h"
 
 namespace tusk::server {
 
 ReplyMemory::Verdict ReplyMemory::begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer) {
   std::unique_lock lock(mutex_);
-  if (done_below > done_below_) {
-    done_below_ = done_below;
-    std::erase_if(entries_, [&](const auto& item) { return item.first < done_below && item.second.reply; });
-  }
+  if (done_below > done_below_) forget_below(done_below);
   if (const auto known = entries_.find(sequence); known != entries_.end()) {
     Entry& entry = known->second;
     if (!entry.reply) {
@@ -17,28 +14,44 @@ ReplyMemory::Verdict ReplyMemory::begin(std::uint64_t sequence, std::uint64_t do
       entry.waiting.push_back(std::move(answer));
       return Verdict::kJoined;
     }
-    const schema::Reply reply = *entry.reply;
+    schema::Reply reply;
+    TUSK_CHECK(reply.ParseFromString(*entry.reply));
     lock.unlock();
     answer(reply);
     return Verdict::kAnswered;
   }
   if (sequence < done_below_) return Verdict::kForgotten;
-  if (entries_.size() >= kRememberedRepliesMax) return Verdict::kFull;
+  if (entries_.size() >= kRememberedRepliesMax || bytes_ >= kRememberedBytesMax) return Verdict::kFull;
   entries_.emplace(sequence, Entry{});
   return Verdict::kRun;
 }
 
+void ReplyMemory::forget_below(std::uint64_t sequence) {
+  done_below_ = sequence;
+  for (auto entry = entries_.begin(); entry != entries_.end() && entry->first < sequence;) {
+    if (!entry->second.reply) {
+      ++entry;
+      continue;
+    }
+    bytes_ -= entry->second.reply->size();
+    entry = entries_.erase(entry);
+  }
+}
+
 void ReplyMemory::finish(std::uint64_t sequence, const schema::Reply& reply) {
+  std::string encoded = reply.SerializeAsString();
   std::vector<Answer> waiting;
   {
     const std::lock_guard lock(mutex_);
     const auto known = entries_.find(sequence);
     if (known == entries_.end()) return;
     waiting = std::move(known->second.waiting);
-    if (sequence < done_below_)
+    if (sequence < done_below_) {
       entries_.erase(known);
-    else
-      known->second.reply = reply;
+    } else {
+      bytes_ += encoded.size();
+      known->second.reply = std::move(encoded);
+    }
   }
   for (Answer& answer : waiting) answer(reply);
 }

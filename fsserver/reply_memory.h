@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,7 @@
 namespace tusk::server {
 
 constexpr std::size_t kRememberedRepliesMax = 16'384;  // per session; a client keeps fewer unanswered
+constexpr std::size_t kRememberedBytesMax = 4 << 20;   // per session, within one reply
 constexpr std::size_t kRepeatsWaitingMax = 16;         // of one mutation in progress
 
 class ReplyMemory {
@@ -38,13 +40,17 @@ class ReplyMemory {
   [[nodiscard]] std::size_t size() const;
 
  private:
+  // With mutex_ held.
+  void forget_below(std::uint64_t sequence);
+
   struct Entry {
-    std::optional<schema::Reply> reply;  // none yet: in progress
+    std::optional<std::string> reply;  // encoded; none yet: in progress
     std::vector<Answer> waiting;
   };
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Entry> entries_;
   std::uint64_t done_below_ = 0;
+  std::size_t bytes_ = 0;  // of replies
 };
 
 }  // namespace tusk::server

@@ -56,6 +56,18 @@ TEST(Once, TwoMountsHaveSequencesOfTheirOwn) {
   EXPECT_TRUE(std::filesystem::exists(dir / "b"));
 }
 
+TEST(Once, WhatOnlyLooksIsNotRemembered) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  schema::Request list;
+  list.set_sequence(1);
+  list.mutable_readdir()->set_handle(mount.root());
+  EXPECT_EQ(EXPECT_OK(mount.call(list)).reply.readdir().entries_size(), 0);
+  write_file(dir / "file", "");
+  EXPECT_EQ(EXPECT_OK(mount.call(list)).reply.readdir().entries_size(), 1);
+}
+
 TEST(Once, ForgetsWhatTheClientHasTheAnswerOf) {
   TempDir dir;
   Server server(dir.path());
@@ -103,6 +115,19 @@ TEST(ReplyMemory, IsBounded) {
   EXPECT_EQ(memory.begin(kRememberedRepliesMax + 1, kRememberedRepliesMax, ignore),
             ReplyMemory::Verdict::kRun);
   EXPECT_EQ(memory.size(), 2u);
+}
+
+TEST(ReplyMemory, IsBoundedInBytes) {
+  ReplyMemory memory;
+  const auto ignore = [](const schema::Reply&) {};
+  schema::Reply large;
+  large.set_message(std::string(kRememberedBytesMax / 4, 'x'));
+  for (std::uint64_t sequence = 1; sequence <= 4; ++sequence) {
+    ASSERT_EQ(memory.begin(sequence, 0, ignore), ReplyMemory::Verdict::kRun);
+    memory.finish(sequence, large);
+  }
+  EXPECT_EQ(memory.begin(5, 0, ignore), ReplyMemory::Verdict::kFull);
+  EXPECT_EQ(memory.begin(5, 2, ignore), ReplyMemory::Verdict::kRun);
 }
 
 TEST(ReplyMemory, KeepsWhatIsStillRunningWhateverTheClientSays) {

@@ -91,6 +91,8 @@ class Call {
   SharedBytes body;
   // The operation answers by itself, later.
   bool answers_later = false;
+  // A lock that somebody else holds; 0: none.
+  LockWaitId waits_for{0};
 
  private:
   std::shared_ptr<rpc::IncomingCall> incoming_;

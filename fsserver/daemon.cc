@@ -51,10 +51,14 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "tuskd";
 }
 
-std::size_t descriptors_for_tables() {
+std::size_t all_descriptors() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kDescriptorsElsewhereMin;
-  const auto all = static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, 1u << 20));
+  return static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, 1u << 20));
+}
+
+std::size_t descriptors_for_tables() {
+  const std::size_t all = all_descriptors();
   return all > 2 * kDescriptorsElsewhereMin ? (all - kDescriptorsElsewhereMin) / 2 : all / 4;
 }
 
@@ -72,6 +76,10 @@ FileServiceOptions service_options(const ServerConfig& config) {
   options.workers = config.limits.workers;
   options.sessions_max = config.limits.mounts;
   options.reply_memory_max = config.limits.reply_memory_bytes;
+  // Of what the tables leave a quarter, since a file that is locked takes up to three: no client alone can
+  // make the server run out of descriptors.
+  const std::size_t share = (all_descriptors() - descriptors_for_tables()) / 4;
+  options.client_descriptors_max = std::min(options.client_descriptors_max, share);
   options.attr_lifetime_ms = config.limits.attr_lifetime_ms;
   options.session_keep = config.limits.session_keep;
   return options;

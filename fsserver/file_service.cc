@@ -156,10 +156,18 @@ void FileService::run(const Operation& operation, const Incoming& incoming,
     if (remembered.has_open()) remembered.mutable_open()->set_body_bytes(0);
     attachment->session->replies().finish(sequence, remembered);
   }
+  if (call.waits_for != LockWaitId{0})
+    incoming->on_cancel([this, wait = call.waits_for] { cancel_wait(wait); });
   if (call.answers_later) return;
   // Whatever the body is made of counts until the client has it.
   if (!call.body.empty()) call.body = held_by(std::move(reservations), std::move(call.body));
   incoming->reply(std::move(call.reply), std::move(call.body));
+}
+
+// On a worker: the network's thread must not wait for those who hold the table's mutex and ask a disk. Only
+// when there are too many is that better than a lock that nobody wants any more.
+void FileService::cancel_wait(LockWaitId wait) {
+  if (!workers_.submit(Lane::kMetadata, [this, wait] { locks_.cancel(wait); })) locks_.cancel(wait);
 }
 
 bool FileService::begin_once(const Incoming& incoming, Session& session) {
@@ -229,6 +237,7 @@ void FileService::housekeep(TimePoint now) {
       if (over) ended.push_back(std::move(entry.session));
       item = over ? sessions_.erase(item) : std::next(item);
     }
+    std::erase_if(descriptors_of_, [](const auto& item) { return item.second.expired(); });
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
   for (const auto& session : ended) end(*session);

@@ -46,6 +46,9 @@ struct FileServiceOptions {
   std::string server_name;
   unsigned workers = kWorkersDefault;
   std::size_t sessions_max = 4096;
+  std::size_t client_sessions_max = 256;
+  // What one client, by its key, may have open: files, locked files, directories between two pages.
+  std::size_t client_descriptors_max = 65'536;
   ByteCount reply_memory_max = 1ull << 30;  // bulk replies waiting for all clients
   std::uint32_t attr_lifetime_ms = 1000;
   Duration session_keep = kSessionKeepDefault;
@@ -111,6 +114,7 @@ class FileService : public rpc::Service {
               std::shared_ptr<Attachment> attachment);
   void run(const Operation& operation, const Incoming& incoming,
            const std::shared_ptr<Attachment>& attachment, std::vector<BodyBudget::Reservation> reservations);
+  void cancel_wait(LockWaitId wait);
   [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
   void execute(const Operation& operation, Call& call);
 
@@ -126,6 +130,7 @@ class FileService : public rpc::Service {
   void end(Session& session);
 
   // With mutex_ held.
+  [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment);
   void leave_session(const Attachment& attachment);
   [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;
@@ -149,6 +154,7 @@ class FileService : public rpc::Service {
   std::unordered_map<rpc::ConnectionId, std::shared_ptr<Attachment>> attachments_;
   std::map<SessionKey, SessionEntry> sessions_;
   std::uint64_t last_session_ = 0;
+  std::map<crypto::Fingerprint, std::weak_ptr<Quota>> descriptors_of_;
 
   std::condition_variable_any housekeeping_;
   WorkerPool workers_;  // after all that its tasks use

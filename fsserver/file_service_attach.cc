@@ -111,9 +111,7 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
       entry = sessions_.end();
     }
     if (entry == sessions_.end()) {
-      if (sessions_.size() >= options_.sessions_max)
-        return fail(ErrorCode::kLimitExceeded, "the server has as many mounts as it may have");
-      auto session = std::make_shared<Session>(++last_session_, attachment.exported);
+      TUSK_ASSIGN(auto session, new_session(attachment));
       entry = sessions_.emplace(key, SessionEntry{.session = std::move(session)}).first;
       resumed = false;
     }
@@ -122,6 +120,22 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
   }
   if (outdated) end(*outdated);
   return resumed;
+}
+
+Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& attachment) {
+  if (sessions_.size() >= options_.sessions_max)
+    return fail(ErrorCode::kLimitExceeded, "the server has as many mounts as it may have");
+  const auto client = attachment.peer.key;
+  const auto own = std::ranges::count_if(
+      sessions_, [&](const auto& item) { return std::get<crypto::Fingerprint>(item.first) == client; });
+  if (static_cast<std::size_t>(own) >= options_.client_sessions_max)
+    return fail(ErrorCode::kLimitExceeded, "this client has as many mounts as it may have");
+  auto descriptors = descriptors_of_[client].lock();
+  if (!descriptors) {
+    descriptors = std::make_shared<Quota>(options_.client_descriptors_max);
+    descriptors_of_[client] = descriptors;
+  }
+  return std::make_shared<Session>(++last_session_, attachment.exported, std::move(descriptors));
 }
 
 schema::Reply FileService::welcome(const Attachment& attachment, schema::Node root, bool resumed) const {

@@ -20,32 +20,37 @@ bool somebody_is_in_the_way(int result) { return result != 0 && (errno == EAGAIN
 
 }  // namespace
 
-bool HostLock::open(const Fd& node) {
-  if (!tried_) {
-    tried_ = true;
-    auto opened = reopen(node, O_RDWR);
-    writable_ = opened.has_value();
-    if (!opened) opened = reopen(node, O_RDONLY);
-    if (opened) fd_ = std::move(*opened);
-  }
-  return fd_.valid();
+bool HostLock::Descriptor::open(const Fd& node) {
+  if (!std::exchange(tried, true))
+    if (auto opened = reopen(node, O_RDONLY)) fd = std::move(*opened);
+  return fd.valid();
+}
+
+void HostLock::open_for_writing(const Fd& node, const std::function<void()>& again) {
+  if (std::exchange(tried_writing_, true)) return;
+  auto opened = reopen(node, O_RDWR);
+  if (!opened) return;
+  const Fd before = std::exchange(records_.fd, std::move(*opened));
+  records_.tried = true;
+  writable_ = true;
+  if (before.valid()) again();
 }
 
 bool HostLock::apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start, std::uint64_t end) {
-  if (!open(node)) return true;
   if (kind == LockKind::kFlock) {
+    if (!flock_.open(node)) return true;
     const int operation = type == LockType::kRead ? LOCK_SH : type == LockType::kWrite ? LOCK_EX : LOCK_UN;
-    return !somebody_is_in_the_way(::flock(fd_.number(), operation | LOCK_NB));
+    return !somebody_is_in_the_way(::flock(flock_.fd.number(), operation | LOCK_NB));
   }
-  if (type == LockType::kWrite && !writable_) return true;
+  if (!records_.open(node) || (type == LockType::kWrite && !writable_)) return true;
   struct flock native = to_native(type, start, end);
-  return !somebody_is_in_the_way(::fcntl(fd_.number(), F_OFD_SETLK, &native));
+  return !somebody_is_in_the_way(::fcntl(records_.fd.number(), F_OFD_SETLK, &native));
 }
 
 HostLock::Holder HostLock::test(const Fd& node, LockType type, std::uint64_t start, std::uint64_t end) {
-  if (!open(node)) return {};
+  if (!records_.open(node)) return {};
   struct flock native = to_native(type, start, end);
-  if (::fcntl(fd_.number(), F_OFD_GETLK, &native) != 0 || native.l_type == F_UNLCK) return {};
+  if (::fcntl(records_.fd.number(), F_OFD_GETLK, &native) != 0 || native.l_type == F_UNLCK) return {};
   Holder holder;
   holder.type = native.l_type == F_RDLCK ? LockType::kRead : LockType::kWrite;
   holder.start = static_cast<std::uint64_t>(native.l_start);

@@ -2,10 +2,12 @@
 //
 // All of tuskd is one owner here (OFD locks and flock belong to an open file); which client holds what
 // is the LockTable's. Where the file cannot be opened or locked (permissions, file systems without
-// locks) it is silently left out: the lock then holds among clients only.
+// without locks) it is silently left out: the lock then holds among clients only. The file is opened for
+// writing for record locks that need it and for nothing else: the kernel would execute it for nobody.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "fsserver/fd.h"
 
@@ -23,6 +25,10 @@ class HostLock {
   [[nodiscard]] bool apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start,
                            std::uint64_t end);
 
+  // Before a record lock for writing. `again` takes on the new descriptor what the old one holds: locks for
+  // reading, which cannot be refused as long as the old one holds them, too.
+  void open_for_writing(const Fd& node, const std::function<void()>& again);
+
   // What a program on the server holds in the way of `type` there; kUnlock if nothing (or flock, which
   // cannot be asked about).
   struct Holder {
@@ -34,11 +40,16 @@ class HostLock {
   [[nodiscard]] Holder test(const Fd& node, LockType type, std::uint64_t start, std::uint64_t end);
 
  private:
-  [[nodiscard]] bool open(const Fd& node);
-
-  Fd fd_;
-  bool writable_ = false;
-  bool tried_ = false;
+  // Opened for reading once, when first needed.
+  struct Descriptor {
+    Fd fd;
+    bool tried = false;
+    [[nodiscard]] bool open(const Fd& node);
+  };
+  Descriptor flock_;
+  Descriptor records_;
+  bool tried_writing_ = false;
+  bool writable_ = false;  // records_ is
 };
 
 }  // namespace tusk::server

@@ -25,8 +25,31 @@ const LockTable::Held* LockTable::conflict(const File& file, const LockWanted& w
   return nullptr;
 }
 
+// By how many ranges a file may come to hold more: the lock itself, and the rest of one that it splits.
+std::size_t LockTable::growth(const File& file, const LockWanted& wanted) {
+  const bool splits = std::ranges::any_of(file.held, [&](const Held& held) {
+    return same_holder(held, wanted) && held.type != wanted.type && held.start < wanted.start &&
+           held.end > wanted.end;
+  });
+  return (wanted.type != LockType::kUnlock ? 1 : 0) + (splits ? 1 : 0);
+}
+
+std::size_t LockTable::held_by(std::uint64_t session) const {
+  const auto found = held_of_.find(session);
+  return found == held_of_.end() ? 0 : found->second;
+}
+
+void LockTable::count(std::uint64_t session, std::size_t before, std::size_t after) {
+  const std::size_t held = held_by(session) + after - before;
+  if (held == 0)
+    held_of_.erase(session);
+  else
+    held_of_[session] = held;
+}
+
 // The owner's locks in the range give way to the new one: cut, split, and joined where they touch.
 void LockTable::replace_range(File& file, const LockWanted& wanted) {
+  const std::size_t before = file.held.size();
   std::vector<Held> pieces;
   LockWanted merged = wanted;
   std::erase_if(file.held, [&](const Held& held) {
@@ -51,39 +74,42 @@ void LockTable::replace_range(File& file, const LockWanted& wanted) {
   });
   file.held.insert(file.held.end(), pieces.begin(), pieces.end());
   if (wanted.type != LockType::kUnlock) file.held.push_back(merged);
+  count(wanted.owner.session, before, file.held.size());
 }
 
 // The range is locked on the server as strongly as what the clients still hold in it.
 void LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end) {
-  std::set<std::uint64_t> cuts{start};
+  struct Holders {
+    int reading = 0;
+    int writing = 0;
+  };
+  std::map<std::uint64_t, Holders> changes{{start, {}}};  // by how many there are more from there on
   for (const Held& held : file.held) {
-    if (held.kind != kind) continue;
-    if (held.start > start && held.start <= end) cuts.insert(held.start);
-    if (held.end >= start && held.end < end) cuts.insert(held.end + 1);
+    if (held.kind != kind || held.end < start || held.start > end) continue;
+    int Holders::*const holders = held.type == LockType::kWrite ? &Holders::writing : &Holders::reading;
+    ++(changes[std::max(held.start, start)].*holders);
+    if (held.end < end) --(changes[held.end + 1].*holders);
   }
-  for (auto cut = cuts.begin(); cut != cuts.end(); ++cut) {
-    const std::uint64_t last = std::next(cut) == cuts.end() ? end : *std::next(cut) - 1;
-    LockType strongest = LockType::kUnlock;
-    for (const Held& held : file.held) {
-      if (held.kind != kind || held.start > *cut || held.end < last) continue;
-      if (strongest != LockType::kWrite) strongest = held.type;
-    }
+  Holders now;
+  for (auto change = changes.begin(); change != changes.end(); ++change) {
+    now.reading += change->second.reading;
+    now.writing += change->second.writing;
+    const std::uint64_t last = std::next(change) == changes.end() ? end : std::next(change)->first - 1;
+    const LockType strongest = now.writing > 0   ? LockType::kWrite
+                               : now.reading > 0 ? LockType::kRead
+                                                 : LockType::kUnlock;
     // Weakening or repeating what is held cannot be refused.
-    (void)file.host.apply(*file.node, kind, strongest, *cut, last);
+    (void)file.host.apply(*file.node, kind, strongest, change->first, last);
   }
 }
 
 bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const {
-  std::multimap<LockOwner, std::pair<const File*, const Waiter*>> waits_of;
-  for (const auto& [key, other] : files_)
-    for (const Waiter& waiter : other.waiting)
-      if (waiter.wanted.kind == LockKind::kPosix)
-        waits_of.emplace(waiter.wanted.owner, std::pair(&other, &waiter));
-
+  std::size_t looked_at = 0;
   std::set<LockOwner> seen;
   std::vector<LockOwner> next;
   const auto follow = [&](const File& in, const LockWanted& blocked) {
     for (const Held& held : in.held) {
+      if (++looked_at > kDeadlockSearchMax) return;
       const bool blocks = held.kind == LockKind::kPosix && held.owner != blocked.owner &&
                           overlap(held, blocked) &&
                           (held.type == LockType::kWrite || blocked.type == LockType::kWrite);
@@ -91,17 +117,19 @@ bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const
     }
   };
   follow(file, wanted);
-  while (!next.empty()) {
+  while (!next.empty() && looked_at <= kDeadlockSearchMax) {
     const LockOwner owner = next.back();
     next.pop_back();
     if (owner == wanted.owner) return true;
-    const auto [first, last] = waits_of.equal_range(owner);
+    const auto [first, last] = waits_of_.equal_range(owner);
     for (auto wait = first; wait != last; ++wait) follow(*wait->second.first, wait->second.second->wanted);
   }
   return false;
 }
 
 bool LockTable::grant(File& file, const LockWanted& wanted) {
+  if (wanted.kind == LockKind::kPosix && wanted.type == LockType::kWrite)
+    file.host.open_for_writing(*file.node, [&] { give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); });
   if (!file.host.apply(*file.node, wanted.kind, wanted.type, wanted.start, wanted.end)) {
     // A refused change of a flock has lost the one that was there before (flock(2)).
     if (wanted.kind == LockKind::kFlock) give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
@@ -116,41 +144,70 @@ void LockTable::unlock(File& file, const LockWanted& wanted) {
   give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
 }
 
+std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wanted, bool wait) {
+  // Also of an unlock: it may split.
+  const std::size_t more = growth(file, wanted);
+  if (more > 0 && file.held.size() + more > kLocksPerFileMax)
+    return fail(from_errno(ENOLCK), "too many locks on one file");
+  if (more > 0 && held_by(wanted.owner.session) + more > kLocksPerSessionMax)
+    return fail(from_errno(ENOLCK), "too many locks of one mount");
+  if (wanted.type == LockType::kUnlock) {
+    if (!file.held.empty()) unlock(file, wanted);
+    return Result<void>{};
+  }
+  const bool blocked = conflict(file, wanted) != nullptr;
+  if (!blocked && grant(file, wanted)) return Result<void>{};
+  if (!wait) return fail(from_errno(EAGAIN));
+  if (blocked && wanted.kind == LockKind::kPosix && would_deadlock(file, wanted))
+    return fail(from_errno(EDEADLK));
+  if (waits_.size() >= kLockWaitsMax || file.waiting.size() >= kLockWaitsPerFileMax)
+    return fail(from_errno(ENOLCK), "too many waiting locks");
+  return std::nullopt;
+}
+
+LockWaitId LockTable::add_waiter(FileKey key, File& file, const LockWanted& wanted, Answer answer) {
+  const LockWaitId id = ++last_wait_;
+  waits_.emplace(id, key);
+  file.waiting.push_back({.id = id,
+                          .wanted = wanted,
+                          .answer = std::move(answer),
+                          .blocked_by_host = conflict(file, wanted) == nullptr});
+  if (wanted.kind == LockKind::kPosix)
+    waits_of_.emplace(wanted.owner, std::pair(&file, &file.waiting.back()));
+  return id;
+}
+
+void LockTable::forget_wait(const Waiter& waiter) {
+  waits_.erase(waiter.id);
+  const auto [first, last] = waits_of_.equal_range(waiter.wanted.owner);
+  for (auto wait = first; wait != last; ++wait) {
+    if (wait->second.second != &waiter) continue;
+    waits_of_.erase(wait);
+    return;
+  }
+}
+
 LockWaitId LockTable::lock(FileKey key, const SharedFd& node, const LockWanted& wanted, bool wait,
-                           Answer answer) {
+                           Answer answer, const std::shared_ptr<Quota>& payer) {
   Answers answers;
   LockWaitId id{0};
   {
     const std::lock_guard lock(mutex_);
+    std::optional<Quota::Place> place;
+    const bool pays = payer && wanted.type != LockType::kUnlock && !files_.contains(key);
+    if (pays) place = payer->take();
     File& file = files_[key];
     if (!file.node) file.node = node;
-    const auto answer_now = [&](Result<void> result) {
-      answers.push_back({std::move(answer), std::move(result)});
-    };
+    if (place) file.place = std::move(*place);
 
-    if (wanted.type == LockType::kUnlock) {
-      if (!file.held.empty()) unlock(file, wanted);
-      answer_now({});
-      serve_waiting(file, answers);
-    } else if (file.held.size() >= kLocksPerFileMax) {
-      answer_now(fail(from_errno(ENOLCK), "too many locks on one file"));
+    auto decided = pays && !place ? std::optional<Result<void>>(fail(from_errno(ENOLCK), "too many files"))
+                                  : attempt(file, wanted, wait);
+    if (decided) {
+      const bool changed = decided->has_value();
+      answers.push_back({std::move(answer), std::move(*decided)});
+      if (changed) serve_waiting(file, answers);  // a write lock may have become a read lock
     } else {
-      const bool blocked = conflict(file, wanted) != nullptr;
-      if (!blocked && grant(file, wanted)) {
-        answer_now({});
-        serve_waiting(file, answers);  // a write lock may have become a read lock
-      } else if (!wait) {
-        answer_now(fail(from_errno(EAGAIN)));
-      } else if (blocked && wanted.kind == LockKind::kPosix && would_deadlock(file, wanted)) {
-        answer_now(fail(from_errno(EDEADLK)));
-      } else if (waits_.size() >= kLockWaitsMax) {
-        answer_now(fail(from_errno(ENOLCK), "too many waiting locks"));
-      } else {
-        id = ++last_wait_;
-        waits_.emplace(id, key);
-        file.waiting.push_back(
-            {.id = id, .wanted = wanted, .answer = std::move(answer), .blocked_by_host = !blocked});
-      }
+      id = add_waiter(key, file, wanted, std::move(answer));
     }
     drop_if_unused(key);
   }
@@ -189,7 +246,7 @@ void LockTable::serve_waiting(File& file, Answers& answers) {
         continue;
       }
       answers.push_back({std::move(waiter->answer), {}});
-      waits_.erase(waiter->id);
+      forget_wait(*waiter);
       waiter = file.waiting.erase(waiter);
       progress = true;
     }
@@ -206,8 +263,8 @@ void LockTable::cancel(LockWaitId id) {
     File& file = files_.at(key);
     const auto waiter = std::ranges::find(file.waiting, id, &Waiter::id);
     answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR))});
+    forget_wait(*waiter);
     file.waiting.erase(waiter);
-    waits_.erase(wait);
     drop_if_unused(key);
   }
   answer_all(answers);
@@ -224,13 +281,16 @@ void LockTable::release_matching(FileKey key, Matches matches, Answers& answers)
       continue;
     }
     answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR), "the file was closed")});
-    waits_.erase(waiter->id);
+    forget_wait(*waiter);
     waiter = file.waiting.erase(waiter);
   }
   std::vector<Held> released;
   std::erase_if(file.held, [&](const Held& held) {
     const bool match = matches(held);
-    if (match) released.push_back(held);
+    if (match) {
+      released.push_back(held);
+      count(held.owner.session, 1, 0);
+    }
     return match;
   });
   for (const Held& held : released) give_back_to_host(file, held.kind, held.start, held.end);

@@ -13,18 +13,25 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "fsserver/fd.h"
 #include "fsserver/host_lock.h"
+#include "fsserver/quota.h"
 #include "proto/base/result.h"
 #include "proto/base/strong_int.h"
 
 namespace tusk::server {
 
 constexpr std::size_t kLocksPerFileMax = 8'192;
+constexpr std::size_t kLocksPerSessionMax = 65'536;
 constexpr std::size_t kLockWaitsMax = 65'536;
+constexpr std::size_t kLockWaitsPerFileMax = 4'096;
+// Locks looked at in search of a deadlock. A client can tie larger knots only to catch itself; whoever waits
+// in one can still be interrupted.
+constexpr std::size_t kDeadlockSearchMax = 65'536;
 
 // An inode while somebody holds it open.
 struct FileKey {
@@ -69,8 +76,10 @@ class LockTable {
 
   // `node`: the file, O_PATH. `answer` is called exactly once, before this returns or later: granted;
   // EAGAIN when somebody is in the way and not `wait`; EDEADLK when waiting would never end (POSIX
-  // locks); ENOLCK at the limits; EINTR by cancel(). The id names the wait, if it became one.
-  LockWaitId lock(FileKey file, const SharedFd& node, const LockWanted& wanted, bool wait, Answer answer);
+  // locks); ENOLCK at the limits; EINTR by cancel(). The id names the wait, if it became one. A file with
+  // locks costs descriptors: `payer` pays for one that had none.
+  LockWaitId lock(FileKey file, const SharedFd& node, const LockWanted& wanted, bool wait, Answer answer,
+                  const std::shared_ptr<Quota>& payer = nullptr);
 
   // What is in the way of `wanted`: type kUnlock when nothing is.
   [[nodiscard]] LockWanted test(FileKey file, const SharedFd& node, const LockWanted& wanted);
@@ -103,6 +112,7 @@ class LockTable {
     std::vector<Held> held;
     std::list<Waiter> waiting;  // first come, first served
     HostLock host;
+    Quota::Place place;
   };
   struct Done {
     Answer answer;
@@ -112,10 +122,18 @@ class LockTable {
   using Answers = std::vector<Done>;
 
   [[nodiscard]] static const Held* conflict(const File& file, const LockWanted& wanted);
-  static void replace_range(File& file, const LockWanted& wanted);
+  [[nodiscard]] static std::size_t growth(const File& file, const LockWanted& wanted);
   static void give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end);
 
   // All below: with mutex_ held.
+  // nullopt: it has to wait.
+  [[nodiscard]] std::optional<Result<void>> attempt(File& file, const LockWanted& wanted, bool wait);
+  [[nodiscard]] std::size_t held_by(std::uint64_t session) const;
+  void count(std::uint64_t session, std::size_t before, std::size_t after);
+  LockWaitId add_waiter(FileKey key, File& file, const LockWanted& wanted, Answer answer);
+  // Takes it out of the indexes, not out of its file.
+  void forget_wait(const Waiter& waiter);
+  void replace_range(File& file, const LockWanted& wanted);
   [[nodiscard]] bool would_deadlock(const File& file, const LockWanted& wanted) const;
   // False: a program on the server is in the way.
   [[nodiscard]] bool grant(File& file, const LockWanted& wanted);
@@ -128,6 +146,8 @@ class LockTable {
   mutable std::mutex mutex_;
   std::map<FileKey, File> files_;
   std::unordered_map<LockWaitId, FileKey> waits_;
+  std::multimap<LockOwner, std::pair<const File*, const Waiter*>> waits_of_;
+  std::unordered_map<std::uint64_t, std::size_t> held_of_;  // by session; none is 0
   LockWaitId last_wait_{0};
 };
 

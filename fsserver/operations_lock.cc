@@ -23,6 +23,19 @@ Result<LockWanted> wanted_lock(const Call& call, const schema::LockRequest& requ
   return wanted;
 }
 
+// As fcntl(2) judges, and an honest client's kernel has judged before: a record lock for writing needs the
+// file open for writing. Whose open is not known (any more) must have the right to open it so.
+Result<void> check_may_lock(const Call& call, const schema::LockRequest& request) {
+  if (request.flock() || request.test() || request.type() != static_cast<std::uint32_t>(LockType::kWrite))
+    return {};
+  const auto open = call.session().find(request.open_id());
+  const bool known = open && open->handle == request.handle();
+  if (call.attachment().read_only || (known && !open->writable()))
+    return fail(from_errno(EBADF), "a lock for writing on a file that is not open for writing");
+  if (!known) TUSK_TRY(call.file(request.handle(), 0, O_WRONLY));
+  return {};
+}
+
 void answer(rpc::IncomingCall& incoming, Result<void> result) {
   if (!result) {
     incoming.reply_error(result.error().code, result.error().context);
@@ -48,6 +61,7 @@ Result<void> lock(Call& call) {
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
   TUSK_ASSIGN(const Status status, status_of(*node));
   TUSK_TRY(check_regular(status));
+  TUSK_TRY(check_may_lock(call, request));
   const FileKey key{device_of(status), status.stx_ino};
   if (request.test()) {
     fill(*call.reply.mutable_lock(), call.locks().test(key, node, wanted));
@@ -56,11 +70,11 @@ Result<void> lock(Call& call) {
   call.answers_later = true;
   const std::shared_ptr<rpc::IncomingCall> incoming = call.incoming();
   LockTable& locks = call.locks();
-  const LockWaitId wait = locks.lock(key, node, wanted, request.wait(), [incoming](Result<void> result) {
-    answer(*incoming, std::move(result));
-  });
+  call.waits_for = locks.lock(
+      key, node, wanted, request.wait(),
+      [incoming](Result<void> result) { answer(*incoming, std::move(result)); },
+      call.session().descriptors());
   if (call.session().ended()) locks.release_session(call.session().number());
-  if (wait != LockWaitId{0}) incoming->on_cancel([&locks, wait] { locks.cancel(wait); });
   return {};
 }
 

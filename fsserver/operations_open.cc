@@ -22,14 +22,23 @@ Result<Fd> open_node(const NodeTable::Found& found, int access, bool truncate) {
   return reopen(*found.fd, access | (truncate ? O_TRUNC : 0));
 }
 
-Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, bool created) {
+// Before anything is created or truncated.
+Result<Quota::Place> place_for_one_more(const Call& call) {
+  auto place = call.session().descriptors()->take();
+  if (!place) return fail(from_errno(EMFILE), "too many open files of this client");
+  return std::move(*place);
+}
+
+Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, bool created,
+                         Quota::Place place) {
   auto file = std::make_shared<OpenFile>();
+  file->place = std::move(place);
   file->fd = share(std::move(fd));
   file->access = access;
   file->handle = found.handle;
   file->key = {device_of(found.status), found.status.stx_ino};
   TUSK_ASSIGN(found.status, status_of(*file->fd));
-  TUSK_ASSIGN(const std::uint64_t id, call.session().add(std::move(file)));
+  const std::uint64_t id = call.session().add(std::move(file));
   schema::OpenReply& reply = *call.reply.mutable_open();
   reply.set_open_id(id);
   reply.set_created(created);
@@ -103,6 +112,7 @@ Result<Created> create_or_open(Call& call, const SharedFd& parent, int access) {
 Result<void> open(Call& call) {
   const auto& request = call.request().open();
   TUSK_ASSIGN(const int access, access_of(request.flags()));
+  TUSK_ASSIGN(Quota::Place place, place_for_one_more(call));
   TUSK_ASSIGN(SharedFd node, call.node(request.handle()));
   TUSK_ASSIGN(const Status status, status_of(*node));
   NodeTable::Found found{std::move(node), status, request.handle()};
@@ -112,7 +122,7 @@ Result<void> open(Call& call) {
     TUSK_TRY(strip_special_bits(call, fd));
     call.mutated(request.handle());
   }
-  TUSK_TRY(finish_open(call, std::move(found), std::move(fd), access, false));
+  TUSK_TRY(finish_open(call, std::move(found), std::move(fd), access, false, std::move(place)));
   return add_read_ahead(call);
 }
 
@@ -120,9 +130,10 @@ Result<void> create(Call& call) {
   const auto& request = call.request().create();
   TUSK_ASSIGN(const int access, access_of(request.flags()));
   TUSK_TRY(check_file_name(request.name()));
+  TUSK_ASSIGN(Quota::Place place, place_for_one_more(call));
   TUSK_ASSIGN(const SharedFd parent, call.node(request.parent()));
   TUSK_ASSIGN(Created made, create_or_open(call, parent, access));
-  return finish_open(call, std::move(made.found), std::move(made.fd), access, made.created);
+  return finish_open(call, std::move(made.found), std::move(made.fd), access, made.created, std::move(place));
 }
 
 Result<void> close(Call& call) {

@@ -17,12 +17,14 @@ std::uint64_t first_open_id() {
 
 }  // namespace
 
-Session::Session(std::uint64_t number, std::shared_ptr<Export> exported)
-    : number_(number), export_(std::move(exported)), next_open_id_(first_open_id()) {}
+Session::Session(std::uint64_t number, std::shared_ptr<Export> exported, std::shared_ptr<Quota> descriptors)
+    : number_(number),
+      export_(std::move(exported)),
+      descriptors_(std::move(descriptors)),
+      next_open_id_(first_open_id()) {}
 
-Result<std::uint64_t> Session::add(std::shared_ptr<OpenFile> file) {
+std::uint64_t Session::add(std::shared_ptr<OpenFile> file) {
   const std::lock_guard lock(mutex_);
-  if (files_.size() >= kOpenFilesMax) return fail(from_errno(EMFILE), "too many open files in this mount");
   const std::uint64_t id = next_open_id_++;
   ++opens_of_[file->key];
   files_.emplace(id, std::move(file));
@@ -64,9 +66,11 @@ Fd Session::take_stream(std::string_view handle, std::uint64_t cookie) {
 }
 
 void Session::keep_stream(std::string_view handle, std::uint64_t cookie, Fd fd) {
+  auto place = descriptors_->take();
+  if (!place) return;
   std::list<Stream> evicted;  // closed after the lock
   const std::lock_guard lock(mutex_);
-  streams_.push_back({std::string(handle), cookie, std::move(fd)});
+  streams_.push_back({std::string(handle), cookie, std::move(fd), std::move(*place)});
   if (streams_.size() > kDirectoryStreamsMax) evicted.splice(evicted.end(), streams_, streams_.begin());
 }
 

@@ -16,13 +16,13 @@
 #include "fsserver/export.h"
 #include "fsserver/fd.h"
 #include "fsserver/lock_table.h"
+#include "fsserver/quota.h"
 #include "fsserver/reply_memory.h"
 #include "proto/base/result.h"
 
 namespace tusk::server {
 
 constexpr std::size_t kSessionIdBytes = 16;
-constexpr std::size_t kOpenFilesMax = 65'536;     // per session
 constexpr std::size_t kDirectoryStreamsMax = 32;  // per session, held open between two pages
 
 struct OpenFile {
@@ -30,6 +30,7 @@ struct OpenFile {
   int access = 0;  // O_RDONLY, O_WRONLY or O_RDWR
   std::string handle;
   FileKey key;
+  Quota::Place place;
   std::mutex position;  // for the calls that use the descriptor's own offset: append and seek
 
   [[nodiscard]] bool readable() const { return access != O_WRONLY; }
@@ -39,19 +40,20 @@ struct OpenFile {
 // Thread-safe.
 class Session {
  public:
-  // `number` is unique in the process.
-  Session(std::uint64_t number, std::shared_ptr<Export> exported);
+  // `number` is unique in the process. `descriptors`: what the client may have open in all its sessions.
+  Session(std::uint64_t number, std::shared_ptr<Export> exported, std::shared_ptr<Quota> descriptors);
 
   [[nodiscard]] std::uint64_t number() const { return number_; }
   [[nodiscard]] Export& exported() const { return *export_; }
+  [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return descriptors_; }
   [[nodiscard]] ReplyMemory& replies() { return replies_; }
 
   // The session is over: a call still running must leave nothing behind that outlives it.
   void end() { ended_ = true; }
   [[nodiscard]] bool ended() const { return ended_; }
 
-  // The new file's open_id, never 0 and never one of an earlier server's. EMFILE at kOpenFilesMax.
-  [[nodiscard]] Result<std::uint64_t> add(std::shared_ptr<OpenFile> file);
+  // The new file's open_id, never 0 and never one of an earlier server's.
+  [[nodiscard]] std::uint64_t add(std::shared_ptr<OpenFile> file);
   // nullptr when there is none (any more).
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t open_id) const;
   // `last`: nothing else of this session has that file open.
@@ -72,9 +74,11 @@ class Session {
     std::string handle;
     std::uint64_t cookie;
     Fd fd;
+    Quota::Place place;
   };
   const std::uint64_t number_;
   const std::shared_ptr<Export> export_;
+  const std::shared_ptr<Quota> descriptors_;
   ReplyMemory replies_;
   std::atomic<bool> ended_{false};
 

@@ -206,6 +206,32 @@ TEST(Session, IsOverAtOnceAfterDetach) {
   EXPECT_ERROR(mount.getattr(mount.root()), err(EACCES));
 }
 
+TEST(Session, ThereAreOnlySoManyOfOneClient) {
+  TempDir dir;
+  Server server(dir.path(), {.client_sessions_max = 1});
+  Mount first(server);
+  EXPECT_ERROR(Mount(server, {.session = std::string(kSessionIdBytes, '2')}).attach(),
+               ErrorCode::kLimitExceeded);
+  EXPECT_OK(first.attach());
+  EXPECT_OK(Mount(server, {.key = client_key(2)}).attach());
+}
+
+TEST(Session, OpenFilesAreLimitedPerClient) {
+  TempDir dir;
+  Server server(dir.path(), {.client_descriptors_max = 2});
+  Mount mount(server);
+  const std::uint64_t first = EXPECT_OK(mount.create(mount.root(), "1")).reply.open().open_id();
+  Mount again(server, {.session = std::string(kSessionIdBytes, '2')});
+  EXPECT_OK(again.open(again.handle("1")));
+  EXPECT_ERROR(mount.open(mount.handle("1")), err(EMFILE));
+  EXPECT_ERROR(mount.create(mount.root(), "2"), err(EMFILE));
+  EXPECT_FALSE(std::filesystem::exists(dir / "2"));
+  Mount other(server, {.key = client_key(2)});
+  EXPECT_OK(other.open(other.handle("1")));
+  EXPECT_OK(mount.close(first));
+  EXPECT_OK(mount.create(mount.root(), "2"));
+}
+
 TEST(Service, ListsItsClients) {
   TempDir dir;
   Server server(dir.path());

@@ -181,6 +181,34 @@ TEST_F(Locks, AreLimitedPerFile) {
   EXPECT_EQ(table_.held(), 0u);
 }
 
+TEST_F(Locks, AreLimitedPerFileAlsoWhenAnUnlockSplitsThem) {
+  for (std::uint64_t i = 1; i < kLocksPerFileMax; ++i)
+    ASSERT_EQ(try_lock(wanted(1, kRead, 3 * i, 3 * i)), 0) << i;
+  constexpr std::uint64_t kFar = 1u << 30;
+  EXPECT_EQ(try_lock(wanted(1, kRead, kFar, kFar + 2)), 0);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock, kFar + 1, kFar + 1)), ENOLCK);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock, kFar, kFar)), 0);
+  EXPECT_EQ(table_.held(), kLocksPerFileMax);
+}
+
+TEST_F(Locks, AClientPaysForTheFilesThatItLocks) {
+  const auto quota = std::make_shared<Quota>(1);
+  const auto paid = [&](FileKey file, const LockWanted& lock) {
+    int result = -1;
+    (void)table_.lock(
+        file, node_, lock, false, [&](Result<void> r) { result = r ? 0 : to_errno(r.error().code); }, quota);
+    return result;
+  };
+  constexpr FileKey kOther{1, 3};
+  EXPECT_EQ(paid(kFile, wanted(1, kRead, 0, 1)), 0);
+  EXPECT_EQ(paid(kFile, wanted(1, kRead, 5, 6)), 0);
+  EXPECT_EQ(paid(kOther, wanted(1, kRead)), ENOLCK);
+  EXPECT_EQ(paid(kOther, wanted(1, kUnlock)), 0);
+  EXPECT_EQ(paid(kFile, wanted(1, kUnlock)), 0);
+  EXPECT_EQ(quota->taken(), 0u);
+  EXPECT_EQ(paid(kOther, wanted(1, kRead)), 0);
+}
+
 // A program on the server: OFD locks and flock of a descriptor of its own.
 class LocalProgram {
  public:
@@ -212,6 +240,34 @@ TEST_F(Locks, KeepOutProgramsOnTheServer) {
   EXPECT_FALSE(program.lock(F_WRLCK, 5, 1));  // the second client's is left
   EXPECT_EQ(try_lock(wanted(2, kUnlock)), 0);
   EXPECT_TRUE(program.lock(F_WRLCK));
+}
+
+// Does this process have it open for writing? Then the kernel executes it for nobody.
+bool open_for_writing(const std::filesystem::path& file) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own
+    const int number = std::stoi(entry.path().filename());
+    if (std::filesystem::read_symlink(entry.path(), gone) != file) continue;
+    if ((::fcntl(number, F_GETFL) & O_ACCMODE) != O_RDONLY) return true;
+  }
+  return false;
+}
+
+TEST_F(Locks, OpenTheFileForWritingOnlyWhenTheyMust) {
+  EXPECT_EQ(try_lock(wanted(1, kRead, 0, 9)), 0);
+  EXPECT_EQ(try_lock(wanted(2, kRead, 20, 29)), 0);
+  EXPECT_EQ(try_lock(flock_wanted(1, kWrite)), 0);
+  EXPECT_FALSE(open_for_writing(dir_ / "file"));
+
+  // What was locked stays so on the way.
+  EXPECT_EQ(try_lock(wanted(3, kWrite, 10, 19)), 0);
+  EXPECT_TRUE(open_for_writing(dir_ / "file"));
+  LocalProgram program(dir_ / "file");
+  for (const off_t at : {0, 9, 10, 19, 20, 29}) EXPECT_FALSE(program.lock(F_WRLCK, at, 1)) << at;
+  EXPECT_TRUE(program.lock(F_WRLCK, 30, 1));
+  EXPECT_FALSE(program.lock(F_RDLCK, 10, 1));
+  EXPECT_TRUE(program.lock(F_RDLCK, 0, 10));
+  EXPECT_FALSE(program.flock(LOCK_SH));
 }
 
 TEST_F(Locks, RespectProgramsOnTheServer) {
@@ -306,6 +362,18 @@ TEST_F(LockCalls, AreGoneWhenTheFileIsClosed) {
   EXPECT_OK(one_.close(open_id));
   EXPECT_OK(two_.call(lock(kWrite, false, 0, true)));
   EXPECT_OK(two_.call(lock(kWrite)));
+}
+
+TEST_F(LockCalls, ForWritingNeedAFileThatIsOpenForWriting) {
+  const std::uint64_t reading = EXPECT_OK(one_.open(file_)).reply.open().open_id();
+  EXPECT_ERROR(one_.call(lock(kWrite, false, reading)), err(EBADF));
+  EXPECT_OK(one_.call(lock(kWrite, false, reading, true)));  // flock(2) asks for no right
+  Mount reader(server_, {.session = std::string(kSessionIdBytes, 'r'), .read_only = true});
+  EXPECT_ERROR(reader.call(lock(kWrite)), err(EBADF));
+  EXPECT_OK(reader.call(lock(kRead)));
+  EXPECT_OK(reader.call(lock(kUnlock)));
+  const std::uint64_t writing = EXPECT_OK(one_.open(file_, O_WRONLY)).reply.open().open_id();
+  EXPECT_OK(one_.call(lock(kWrite, false, writing)));
 }
 
 TEST_F(LockCalls, TestAndBadOnes) {

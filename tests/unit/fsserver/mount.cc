@@ -63,6 +63,8 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.mutated = setup.mutated;
   options.reply_memory_max = setup.reply_memory_max;
   options.workers = setup.workers;
+  options.client_sessions_max = setup.client_sessions_max;
+  options.client_descriptors_max = setup.client_descriptors_max;
   service_ = std::make_unique<FileService>(std::move(options));
 }
 

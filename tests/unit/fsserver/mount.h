@@ -49,6 +49,8 @@ struct ServerSetup {
   std::string name = "data";
   ByteCount reply_memory_max = 1ull << 30;
   unsigned workers = kWorkersDefault;
+  std::size_t client_sessions_max = 256;
+  std::size_t client_descriptors_max = 65'536;
 };
 
 // One server process. Two of them, one after the other, on one directory: a restart.

@@ -149,22 +149,37 @@ Result<void> AccessStore::refresh() {
     auto tokens = read_entries<TokenEntry>(tokens_file_.path(), "token", kTokensMax, read_token);
     if (!tokens) return std::unexpected(std::move(tokens).error());
     tokens_ = std::move(*tokens);
+    ++generation_;
   }
   if (clients_file_.changed()) {
     auto clients =
         read_entries<AllowedClient>(clients_file_.path(), "client", kAllowedClientsMax, read_client);
     if (!clients) return std::unexpected(std::move(clients).error());
     clients_ = std::move(*clients);
+    ++generation_;
   }
   return {};
+}
+
+void AccessStore::refresh_or_keep() {
+  if (auto fresh = refresh(); !fresh)
+    spdlog::error("{}; the rights read before it stay as they were", fresh.error().context);
+}
+
+std::uint64_t AccessStore::generation(std::int64_t now_unix_s) {
+  const std::lock_guard lock(mutex_);
+  refresh_or_keep();
+  const auto expired = std::ranges::count_if(tokens_, [&](const TokenEntry& entry) {
+    return entry.expires_unix_s.value_or(INT64_MAX) <= now_unix_s;
+  });
+  if (std::exchange(expired_, expired) != expired) ++generation_;
+  return generation_;
 }
 
 std::optional<Access> AccessStore::right_of(std::string_view export_name, const crypto::Fingerprint& key,
                                             std::span<const std::byte> token, std::int64_t now_unix_s) {
   const std::lock_guard lock(mutex_);
-  if (auto fresh = refresh(); !fresh)
-    spdlog::error("{}; the rights read before it stay as they were", fresh.error().context);
-
+  refresh_or_keep();
   std::optional<Access> right;
   for (const AllowedClient& client : clients_)
     if (client.key == key && client.export_name == export_name)

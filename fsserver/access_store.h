@@ -49,6 +49,9 @@ class AccessStore {
   [[nodiscard]] std::optional<Access> right_of(std::string_view export_name, const crypto::Fingerprint& key,
                                                std::span<const std::byte> token, std::int64_t now_unix_s);
 
+  // Another number whenever a right may have changed since: a file was read again, or a token's time is over.
+  [[nodiscard]] std::uint64_t generation(std::int64_t now_unix_s);
+
   // A new token for an export, kTokenBytes.
   [[nodiscard]] Result<std::vector<std::byte>> new_token(const std::string& export_name, Access access,
                                                          std::optional<std::int64_t> expires_unix_s,
@@ -68,6 +71,7 @@ class AccessStore {
 
   // With mutex_ held.
   Result<void> refresh();
+  void refresh_or_keep();
   Result<void> put_token(TokenEntry entry, std::int64_t now_unix_s,
                          std::optional<crypto::Sha256Digest> replaces);
 
@@ -77,6 +81,8 @@ class AccessStore {
   WatchedFile clients_file_{state_dir_ / "clients.toml"};
   std::vector<TokenEntry> tokens_;
   std::vector<AllowedClient> clients_;
+  std::uint64_t generation_ = 1;
+  std::ptrdiff_t expired_ = 0;  // tokens, when generation() last looked
 };
 
 }  // namespace tusk::server

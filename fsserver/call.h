@@ -3,6 +3,7 @@
 // Lives on one worker thread. Operations (operations.h) get nothing else to work with.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@ struct Attachment {
   bool read_only = true;
   bool identity_real = false;
   std::int64_t since_unix_s = 0;
+  std::string token;
+  std::atomic<std::uint64_t> rights_seen = 0;  // AccessStore::generation() when its right was last looked at
   std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
 };
 

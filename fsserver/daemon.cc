@@ -18,7 +18,7 @@
 namespace tusk::server {
 namespace {
 
-constexpr Duration kStatusEvery = 2s;
+constexpr Duration kStatusEvery = 2s;  // and rights
 constexpr std::string_view kHandleSecretLabel = "tusk file handles";
 // Descriptors for everything that is not an O_PATH descriptor in a node table: open files, sockets.
 constexpr std::size_t kDescriptorsElsewhereMin = 1024;
@@ -175,6 +175,11 @@ void Daemon::apply(const Result<ServerConfig>& fresh) {
   spdlog::info("reloaded; exports: {}", exports_.size());
 }
 
+void Daemon::end_withdrawn_rights() {
+  for (const rpc::ConnectionId connection : service_->without_right(io::unix_seconds()))
+    endpoint_->disconnect(connection, "the right to mount this export has changed");
+}
+
 void Daemon::write_status() {
   ServerStatus status{.pid = ::getpid(), .listen = {}, .clients = service_->clients()};
   for (const io::Address& address : endpoint_->local_addresses())
@@ -193,6 +198,7 @@ void Daemon::run(const std::function<Result<ServerConfig>()>& reload) {
   const timespec pause{.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(kStatusEvery).count(),
                        .tv_nsec = 0};
   while (true) {
+    end_withdrawn_rights();
     write_status();
     const int signal = ::sigtimedwait(&signals, nullptr, &pause);
     if (signal == SIGHUP) {

@@ -45,6 +45,7 @@ class Daemon {
   [[nodiscard]] Result<std::vector<std::shared_ptr<Export>>> open_exports(
       const std::vector<ExportSettings>& settings);
   void apply(const Result<ServerConfig>& fresh);
+  void end_withdrawn_rights();
   void write_status();
 
   ServerConfig config_;

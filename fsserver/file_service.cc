@@ -8,6 +8,7 @@
 
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
+#include "proto/rpc/printable.h"
 
 namespace tusk::server {
 namespace {
@@ -208,8 +209,10 @@ void FileService::execute(const Operation& operation, Call& call) {
   const int number = to_errno(result.error().code);
   if (number == ESTALE || number == ENOENT) (void)call.exported().root_exists();  // for its line in the log
   if (number == EIO || number == ENOSPC || number == EDQUOT || result.error().code == ErrorCode::kInternal)
-    spdlog::warn("export '{}': {} by {}: {}", call.exported().name(), operation.name,
-                 call.attachment().peer.address, result.error().message());
+    if (const auto left_out = failures_logged_.admit(io::now()))
+      spdlog::warn("export '{}': {} by {}: {}{}", call.exported().name(), operation.name,
+                   call.attachment().peer.address, rpc::printable(result.error().message()),
+                   and_before(*left_out));
   call.reply = to_reply(result.error());
   call.body = {};
 }

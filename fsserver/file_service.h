@@ -22,6 +22,7 @@
 #include "fsserver/call.h"
 #include "fsserver/export.h"
 #include "fsserver/lock_table.h"
+#include "fsserver/log_limit.h"
 #include "fsserver/operations.h"
 #include "fsserver/session.h"
 #include "fsserver/waiting_call.h"
@@ -83,6 +84,10 @@ class FileService : public rpc::Service {
   // are returned: they should be disconnected, so that they attach anew.
   [[nodiscard]] std::vector<rpc::ConnectionId> replace_exports(std::vector<std::shared_ptr<Export>> exports);
 
+  // Connections whose right has been taken away, made weaker or has run out since they attached: they should
+  // be disconnected. Cheap when no right has changed.
+  [[nodiscard]] std::vector<rpc::ConnectionId> without_right(std::int64_t now_unix_s);
+
   // Ends sessions that were away too long, lets go idle descriptors, retries locks.
   void housekeep(TimePoint now);
 
@@ -121,8 +126,12 @@ class FileService : public rpc::Service {
   void answer_attach(const Incoming& incoming);
   void answer_detach(const Incoming& incoming);
   [[nodiscard]] Result<schema::Reply> attach(const rpc::IncomingCall& incoming);
-  [[nodiscard]] Result<Access> right_to_enter(const rpc::Peer& peer,
-                                              const schema::AttachRequest& request) const;
+  struct Right {
+    std::shared_ptr<Export> exported;
+    Access access;
+  };
+  [[nodiscard]] Result<Right> right_to_enter(const crypto::Fingerprint& key, const std::string& export_name,
+                                             std::string_view token, std::int64_t now_unix_s) const;
   // True: it was there already.
   [[nodiscard]] Result<bool> join_session(Attachment& attachment, const schema::AttachRequest& request);
   [[nodiscard]] schema::Reply welcome(const Attachment& attachment, schema::Node root, bool resumed) const;
@@ -142,6 +151,8 @@ class FileService : public rpc::Service {
   std::shared_ptr<BodyBudget> bodies_;
 
   LockTable locks_;
+  LogLimit refusals_logged_;
+  LogLimit failures_logged_;
 
   // Held while a call is let in, so that drain() waits for all that were. Before mutex_.
   std::mutex admission_;

@@ -5,26 +5,16 @@
 
 #include "fsserver/file_service.h"
 #include "proto/io/clock.h"
+#include "proto/rpc/printable.h"
 
 namespace tusk::server {
-namespace {
-
-// What a client calls itself ends up in logs and terminals.
-std::string printable(std::string_view text) {
-  std::string clean(text.substr(0, kClientNameBytesMax));
-  std::ranges::replace_if(
-      clean, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  return clean;
-}
-
-}  // namespace
-
 void FileService::answer_attach(const Incoming& incoming) {
   auto reply = attach(*incoming);
   if (reply) return incoming->reply(std::move(*reply));
   const schema::AttachRequest& request = incoming->message().attach();
-  spdlog::warn("{} ({}) may not mount '{}': {}", incoming->peer().address, incoming->peer().key.to_text(),
-               printable(request.export_name()), reply.error().message());
+  if (const auto left_out = refusals_logged_.admit(io::now()))
+    spdlog::warn("{} ({}) may not mount '{}': {}{}", incoming->peer().address, incoming->peer().key.to_text(),
+                 rpc::printable(request.export_name()), reply.error().message(), and_before(*left_out));
   incoming->reply_error(reply.error().code, reply.error().context);
 }
 
@@ -35,23 +25,44 @@ void FileService::answer_detach(const Incoming& incoming) {
   incoming->reply(std::move(reply));
 }
 
-Result<Access> FileService::right_to_enter(const rpc::Peer& peer,
-                                           const schema::AttachRequest& request) const {
+Result<FileService::Right> FileService::right_to_enter(const crypto::Fingerprint& key,
+                                                       const std::string& export_name, std::string_view token,
+                                                       std::int64_t now_unix_s) const {
   std::shared_ptr<Export> exported;
   {
     const std::lock_guard lock(mutex_);
-    exported = find_export(request.export_name());
+    exported = find_export(export_name);
   }
-  if (exported && std::ranges::count(exported->settings().clients, peer.key) > 0)
-    return exported->settings().access;
+  if (exported && std::ranges::count(exported->settings().clients, key) > 0)
+    return Right{exported, exported->settings().access};
   std::optional<Access> right;
-  if (options_.access)
-    right = options_.access->right_of(request.export_name(), peer.key, as_byte_span(request.token()),
-                                      io::unix_seconds());
+  if (options_.access) right = options_.access->right_of(export_name, key, as_byte_span(token), now_unix_s);
   // Who has no right at all does not learn which exports there are.
   if (!right) return fail(ErrorCode::kTokenRefused, "no right to mount this export");
   if (!exported) return fail(ErrorCode::kNoSuchExport, "no such export");
-  return std::min(*right, exported->settings().access);
+  return Right{exported, std::min(*right, exported->settings().access)};
+}
+
+std::vector<rpc::ConnectionId> FileService::without_right(std::int64_t now_unix_s) {
+  if (!options_.access) return {};
+  const std::uint64_t generation = options_.access->generation(now_unix_s);
+  std::vector<std::shared_ptr<Attachment>> doubtful;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [connection, attachment] : attachments_)
+      if (attachment->rights_seen != generation) doubtful.push_back(attachment);
+  }
+  std::vector<rpc::ConnectionId> ended;
+  for (const auto& attachment : doubtful) {
+    const auto right =
+        right_to_enter(attachment->peer.key, attachment->exported->name(), attachment->token, now_unix_s);
+    const Access used = attachment->read_only ? Access::kReadOnly : Access::kReadWrite;
+    if (right && right->access >= used)
+      attachment->rights_seen = generation;
+    else
+      ended.push_back(attachment->peer.connection);
+  }
+  return ended;
 }
 
 Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
@@ -59,19 +70,18 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   if (request.version() != kSchemaVersion)
     return fail(ErrorCode::kVersionMismatch, "this server speaks version " + std::to_string(kSchemaVersion));
   if (request.session().size() != kSessionIdBytes) return fail(ErrorCode::kMalformed, "session id");
-  TUSK_ASSIGN(const Access access, right_to_enter(incoming.peer(), request));
-
   auto attachment = std::make_shared<Attachment>();
   attachment->peer = incoming.peer();
-  attachment->client_name = printable(request.client_name());
-  attachment->read_only = access == Access::kReadOnly || request.read_only();
+  attachment->client_name = rpc::printable(request.client_name(), kClientNameBytesMax);
+  attachment->token = request.token();
   attachment->since_unix_s = io::unix_seconds();
-  {
-    const std::lock_guard lock(mutex_);
-    attachment->exported = find_export(request.export_name());
-  }
+  // Before the right is looked at: what changes meanwhile is noticed by without_right().
+  if (options_.access) attachment->rights_seen = options_.access->generation(attachment->since_unix_s);
+  TUSK_ASSIGN(Right right, right_to_enter(incoming.peer().key, request.export_name(), request.token(),
+                                          attachment->since_unix_s));
+  attachment->read_only = right.access == Access::kReadOnly || request.read_only();
+  attachment->exported = std::move(right.exported);
   Export* const exported = attachment->exported.get();
-  if (exported == nullptr) return fail(ErrorCode::kNoSuchExport, "no such export");
   if (!exported->root_exists()) return fail(from_errno(ENOENT), "the exported directory has been removed");
   attachment->identity_real = request.identity_real() && exported->can_be_real();
 
@@ -82,6 +92,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
   TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
+  bool replaced = false;
   {
     const std::lock_guard lock(mutex_);
     const rpc::ConnectionId connection = incoming.peer().connection;
@@ -89,9 +100,16 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       leave_session(*attachment);
       return fail(ErrorCode::kConnectionLost);
     }
-    if (const auto before = attachment_of(connection)) leave_session(*before);
-    attachments_[connection] = attachment;
+    // Its rights may be others now, and replace_exports() has not seen this attachment.
+    replaced = find_export(exported->name()) != attachment->exported;
+    if (replaced) {
+      leave_session(*attachment);
+    } else {
+      if (const auto before = attachment_of(connection)) leave_session(*before);
+      attachments_[connection] = attachment;
+    }
   }
+  if (replaced) return attach(incoming);
   spdlog::info("{} '{}' mounts '{}' {}{}", attachment->peer.address, attachment->client_name,
                exported->name(), attachment->read_only ? "read-only" : "read-write",
                resumed ? " (again)" : "");

@@ -24,7 +24,8 @@ constexpr std::uint64_t kRootId = 1;
 std::unexpected<Error> stale(std::string why) { return fail(from_errno(ESTALE), std::move(why)); }
 
 Result<Fd> open_handle(const Fd& mount, const FileIdentity& identity, int flags) {
-  KernelHandle raw{.handle_bytes = static_cast<unsigned>(identity.bytes.size()), .handle_type = identity.type};
+  KernelHandle raw{.handle_bytes = static_cast<unsigned>(identity.bytes.size()),
+                   .handle_type = identity.type};
   std::memcpy(raw.f_handle, identity.bytes.data(), identity.bytes.size());
   const int number =
       ::open_by_handle_at(mount.number(), reinterpret_cast<file_handle*>(&raw), flags | O_CLOEXEC);
@@ -110,13 +111,7 @@ bool NodeTable::root_exists() const {
 
 Result<SharedFd> NodeTable::resolve(std::string_view handle) {
   if (handle == root_handle_) return root_;
-  {
-    const std::lock_guard lock(mutex_);
-    if (Node* node = find(handle); node != nullptr && node->fd) {
-      touch(*node);
-      return node->fd;
-    }
-  }
+  if (SharedFd fd = held(handle)) return fd;
   const ActingAsServer privileged;
   TUSK_ASSIGN(const FileIdentity identity, codec_->decode(handle));
   Result<SharedFd> found = stale("the file has not been seen since tuskd started");
@@ -127,6 +122,29 @@ Result<SharedFd> NodeTable::resolve(std::string_view handle) {
   const std::lock_guard lock(mutex_);
   hold(insert(handle), *found);
   return found;
+}
+
+// A directory that is in use all the time would stay open, with all beneath it, wherever it is moved to.
+SharedFd NodeTable::held(std::string_view handle) {
+  SharedFd fd;
+  {
+    const std::lock_guard lock(mutex_);
+    Node* const node = find(handle);
+    if (node == nullptr || !node->fd) return nullptr;
+    touch(*node);
+    if (node->used - node->checked < settings_.recheck_after) return node->fd;
+    fd = node->fd;
+  }
+  const auto status = status_of(*fd);
+  const bool inside = status && (status->stx_nlink == 0 || check_beneath(*fd, *status));
+  const std::lock_guard lock(mutex_);
+  if (Node* const node = find(handle); node != nullptr && node->fd == fd) {
+    if (inside)
+      node->checked = node->used;
+    else
+      let_go(*node);
+  }
+  return inside ? fd : nullptr;
 }
 
 std::optional<NodeTable::Path> NodeTable::path_to(std::string_view handle) {
@@ -158,6 +176,10 @@ Result<SharedFd> NodeTable::walk(const Path& path, const FileIdentity& wanted) c
   TUSK_ASSIGN(const Status status, status_of(*fd));
   TUSK_ASSIGN(const FileIdentity identity, identify(*fd, status, root_device_));
   if (identity != wanted) return stale("another file has its name now");
+  if (path.start == root_) return fd;
+  TUSK_ASSIGN(const std::string place, path_of(*fd));
+  TUSK_ASSIGN(const std::string root, path_of(*root_));
+  if (!lies_beneath(place, root)) return stale("moved out of the export");
   return fd;
 }
 
@@ -296,6 +318,7 @@ void NodeTable::hold(Node& node, SharedFd fd) {
   }
   node.fd = std::move(fd);
   touch(node);
+  node.checked = node.used;
 }
 
 void NodeTable::let_go(Node& node) {

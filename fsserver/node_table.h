@@ -32,6 +32,7 @@ struct NodeTableSettings {
   std::size_t nodes_max = 1'000'000;     // names remembered: about 300 bytes each
   std::size_t descriptors_max = 16'384;  // O_PATH descriptors held open between calls
   bool by_handle = true;                 // false: as a server without the right to open by handle
+  Duration recheck_after = 5s;           // how long a descriptor is believed to lie inside the export
   std::filesystem::path names_dir;       // for name memories; empty: names do not survive a restart
 };
 
@@ -93,6 +94,7 @@ class NodeTable {
     std::string name;
     SharedFd fd;
     TimePoint used{};
+    TimePoint checked{};  // that it lies inside the export; valid while fd is set
     std::list<NodeId>::iterator node_place;
     std::list<NodeId>::iterator fd_place;  // valid while fd is set
   };
@@ -105,6 +107,8 @@ class NodeTable {
   NodeTable(Fd root, NodeTableSettings settings)
       : root_(share(std::move(root))), settings_(std::move(settings)) {}
 
+  // A held descriptor that (still) leads inside the export; nullptr: there is none.
+  [[nodiscard]] SharedFd held(std::string_view handle);
   [[nodiscard]] std::optional<Path> path_to(std::string_view handle);
   [[nodiscard]] Result<SharedFd> walk(const Path& path, const FileIdentity& wanted) const;
   [[nodiscard]] Result<SharedFd> open_by_handle(const FileIdentity& identity) const;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "mount.h"
+#include "proto/io/clock.h"
 
 namespace tusk::server {
 namespace {
@@ -149,6 +150,51 @@ TEST(Attach, SaysWhenTheDirectoryIsGone) {
   const std::size_t first = said.find("has been removed; clients get errors");
   EXPECT_NE(first, std::string::npos) << said;
   EXPECT_EQ(said.find("has been removed; clients get errors", first + 1), std::string::npos) << "said twice";
+}
+
+TEST(Attach, SaysWhoWasRefusedButNotForEver) {
+  CapturedLog log;
+  TempDir dir;
+  Server server(dir.path());
+  Mount stranger(server, {.export_name = "line\nbreak \x1b[2J", .key = client_key(9)});
+  for (unsigned i = 0; i < 5 * LogLimit::kLinesPerWindow; ++i) stranger.attach();
+  EXPECT_TRUE(server.service().drain(5s));
+  const std::string said = log.text();
+  EXPECT_THAT(said, testing::HasSubstr("may not mount 'line?break ?[2J'"));
+  // Another window may have begun.
+  EXPECT_LE(std::ranges::count(said, '\n'), 2 * LogLimit::kLinesPerWindow);
+}
+
+TEST(LogLimit, CountsWhatItLeavesOut) {
+  LogLimit limit;
+  const TimePoint now{};
+  for (unsigned i = 0; i < LogLimit::kLinesPerWindow; ++i) EXPECT_EQ(limit.admit(now + 1s), 0u);
+  EXPECT_FALSE(limit.admit(now + 2s).has_value());
+  EXPECT_FALSE(limit.admit(now + 3s).has_value());
+  EXPECT_EQ(limit.admit(now + 1s + LogLimit::kWindow), 2u);
+  EXPECT_EQ(limit.admit(now + 1s + LogLimit::kWindow), 0u);
+}
+
+TEST(Rights, EndConnectionsWhenTheyAreTakenAway) {
+  TempDir dir;
+  TempDir state;
+  const auto store = AccessStore::open(state / "state").value();
+  Server server(dir.path(), {.access_store = store});
+  const std::int64_t now = io::unix_seconds();
+  const auto short_lived = store->new_token("data", Access::kReadWrite, now + 1000, now).value();
+  ASSERT_TRUE(store->allow({client_key(1), "data", Access::kReadWrite}).has_value());
+  Mount guest(server, {.token = short_lived, .key = client_key(2)});
+  Mount writer(server);
+  Mount reader(server, {.session = std::string(kSessionIdBytes, 'r'), .read_only = true});
+  EXPECT_THAT(server.service().without_right(now), testing::IsEmpty());
+
+  EXPECT_THAT(server.service().without_right(now + 1000), testing::ElementsAre(guest.connection()));
+  guest.disconnect();
+  ASSERT_TRUE(store->allow({client_key(1), "data", Access::kReadOnly}).has_value());
+  EXPECT_THAT(server.service().without_right(now), testing::ElementsAre(writer.connection()));
+  writer.disconnect();
+  std::filesystem::remove(state / "state/clients.toml");
+  EXPECT_THAT(server.service().without_right(now), testing::ElementsAre(reader.connection()));
 }
 
 TEST(Session, SurvivesAReconnect) {

@@ -53,6 +53,33 @@ TEST(Handles, AreStaleInAnotherDirectoryOfTheSameName) {
   EXPECT_ERROR(now.getattr(mount.handle("file")), err(ESTALE));
 }
 
+TEST(Handles, AreStaleOnceMovedOutEvenIfInUseAllTheTime) {
+  TempDir dir;
+  TempDir outside;
+  std::filesystem::create_directories(dir / "d/e");
+  write_file(dir / "d/e/file", "x");
+  write_file(dir / "d/e/linked", "x");
+  std::filesystem::create_hard_link(dir / "d/e/linked", dir / "d/e/link");
+  for (const bool by_handle : {true, false}) {
+    ServerSetup setup;
+    setup.table.recheck_after = 0s;
+    setup.table.by_handle = by_handle;
+    Server server(dir.path(), setup);
+    Mount mount(server);
+    const std::string d = mount.handle("d");
+    const std::string e = mount.handle("d/e");
+    const std::string file = mount.handle("d/e/file");
+    EXPECT_OK(mount.getattr(d));
+    std::filesystem::rename(dir / "d", outside / "d");
+    EXPECT_ERROR(mount.getattr(d), err(ESTALE));
+    EXPECT_ERROR(mount.lookup(e, "linked"), err(ESTALE));
+    EXPECT_ERROR(mount.getattr(file), err(ESTALE));
+    EXPECT_ERROR(mount.readdir(e), err(ESTALE));
+    std::filesystem::rename(outside / "d", dir / "d");
+    EXPECT_OK(mount.getattr(mount.handle("d/e/linked")));
+  }
+}
+
 TEST(Handles, AreTheSameForAllLinksOfAFile) {
   TempDir dir;
   write_file(dir / "a", "x");

@@ -90,6 +90,7 @@ class Mount {
   // Lost and found again: a new connection of the same session, not yet attached.
   void reconnect();
   void disconnect();
+  [[nodiscard]] rpc::ConnectionId connection() const { return peer_.connection; }
 
   std::shared_ptr<PendingCall> start(const schema::Request& request, std::string_view body = {},
                                      ByteCount capacity = kReadBytesMax);

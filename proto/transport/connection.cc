@@ -46,6 +46,7 @@ Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now,
       config_(config),
       exchanges_(role, config.credit, config.allocate_request),
       mtu_(config.datagram_size_max),
+      capacity_probe_(now, rtt),
       congestion_(make_congestion_controller(config.congestion, config.seed)),
       random_(config.seed),
       last_received_(now),
@@ -279,9 +280,12 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   const bool data_allowed = may_send_data(now);
   if (limited) {
     mtu_.postpone(now + rtt_.smoothed());
+    capacity_probe_.abandon();
   } else if (data_allowed || probes_due_ == 0) {
     if (auto probe = poll_mtu_probe(now, payload)) return probe;
   }
+  if (!limited && data_allowed && capacity_probe_.due(now) && !exchanges_.has_outgoing())
+    return poll_capacity_probe(now, payload);
   const bool probing = probes_due_ > 0;
   const bool ack_due = acks_.due_at() <= now;
   const bool data = probing || (data_allowed && exchanges_.has_outgoing());
@@ -412,6 +416,7 @@ void Connection::add_messages(Assembly& assembly) {
       write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, piece.data}, outgoing->body_fills_packet,
                   writer);
       assembly.closed_by_body = outgoing->body_fills_packet;
+      capacity_probe_.abandon();
     }
     assembly.frames.push_back(
         {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
@@ -429,6 +434,16 @@ std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std:
   Packet packet = finish(now, assembly);
   packet.mtu_probe = true;
   return packet;
+}
+
+Connection::Packet Connection::poll_capacity_probe(TimePoint now, std::span<std::byte> payload) {
+  note_app_limited();
+  capacity_probe_.handle_sent();
+  Assembly assembly(payload.first(mtu_.datagram_size() - kOverhead), frames_);
+  write_frame(wire::PingFrame{}, assembly.writer);
+  write_frame(wire::PaddingFrame{assembly.writer.room()}, assembly.writer);
+  assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});
+  return finish(now, assembly);
 }
 
 std::optional<Connection::Packet> Connection::poll_close(TimePoint now, std::span<std::byte> payload) {
@@ -458,6 +473,8 @@ TimePoint Connection::next_timeout() const {
   if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
     next = std::min(next, pacer_.next());
   next = std::min(next, mtu_.next_timeout());
+  if (!exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
+    next = std::min(next, std::max(pacer_.next(), capacity_probe_.next_timeout()));
   next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));
   if (sent_.in_flight() > 0) next = std::min(next, last_progress_ + config_.idle_timeout);
   if (role_ == Role::kClient) next = std::min(next, last_eliciting_sent_ + keep_alive());

@@ -18,6 +18,7 @@
 #include "proto/base/result.h"
 #include "proto/base/time.h"
 #include "proto/transport/ack_tracker.h"
+#include "proto/transport/capacity_probe.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/exchanges.h"
 #include "proto/transport/pacer.h"
@@ -158,6 +159,7 @@ class Connection {
   void add_control(TimePoint now, Assembly& assembly);
   void add_messages(Assembly& assembly);
   [[nodiscard]] std::optional<Packet> poll_mtu_probe(TimePoint now, std::span<std::byte> payload);
+  [[nodiscard]] Packet poll_capacity_probe(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] std::optional<Packet> poll_close(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] Packet finish(TimePoint now, Assembly& assembly);
   [[nodiscard]] bool has_control() const;
@@ -176,6 +178,7 @@ class Connection {
   RttEstimator rtt_;
   Pacer pacer_;
   PathMtu mtu_;
+  CapacityProbe capacity_probe_;
   std::unique_ptr<CongestionController> congestion_;
   Random random_;
 

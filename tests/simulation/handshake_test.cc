@@ -153,6 +153,7 @@ TEST(Handshake, TheServersSilenceIsNoError) {
 TEST(Handshake, AServerAnswersAStrangerWithLessThanItGot) {
   SecurePair pair(secure_wan());
   ASSERT_TRUE(pair.connect(1s));
+  pair.run_for(1s);  // what the two have to say to each other
   const auto& sent = pair.path().statistics(Role::kClient);
   const ByteCount before = sent.bytes_in;
   wire::LongHeader hello;

@@ -33,6 +33,7 @@ struct Arguments {
   transport::CongestionKind congestion = transport::CongestionKind::kModel;
   std::uint32_t mtu = 1500;
   bool store = false;
+  bool rested = false;
   std::string trace;
   std::string every = "50ms";
 };
@@ -146,6 +147,7 @@ int run_transfer(const Arguments& arguments) {
   const auto usual =
       static_cast<ByteCount>(3 * static_cast<double>(rate) / 8 * (to_seconds(rtt) + 0.05)) + (8 << 20);
   const ByteCount window = arguments.window.empty() ? usual : must(wan::parse_size(arguments.window));
+  if (arguments.rested) world->run_for(1s + 6 * rtt);
   const Duration start = world->elapsed();
   world->traffic().stream(size, window,
                           arguments.store ? SimTraffic::Kind::kStore : SimTraffic::Kind::kFetch);
@@ -197,6 +199,7 @@ int main(int argc, char** argv) {
       {"bbr", tusk::transport::CongestionKind::kBbr}};
   app.add_option("--congestion", arguments.congestion, "the controller of both sides")
       ->transform(CLI::CheckedTransformer(kinds, CLI::ignore_case));
+  app.add_flag("--rested", arguments.rested, "the connection is some seconds old, as a mount that is used");
   app.add_flag("--store", arguments.store, "the client sends");
   app.add_option("--trace", arguments.trace, "CSV of the sender's state over time; - is standard output");
   app.add_option("--every", arguments.every, "interval of the trace's lines");

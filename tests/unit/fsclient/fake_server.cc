@@ -124,6 +124,124 @@ Result<std::shared_ptr<FakeServer::File>> FakeServer::by_handle(const std::strin
   return found->second;
 }
 
+Result<rpc::CallReply> FakeServer::set_attributes(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  TUSK_ASSIGN(const auto file, by_handle(message.setattr().handle()));
+  if (message.setattr().has_size()) file->content.resize(message.setattr().size());
+  if (message.setattr().has_mode()) file->mode = S_IFREG | message.setattr().mode();
+  const auto mtime = file->mtime_s;
+  touch(*file);
+  if (!message.setattr().has_size()) file->mtime_s = mtime;
+  if (message.setattr().has_mtime_s()) file->mtime_s = message.setattr().mtime_s();
+  *out.mutable_attr()->mutable_attr() = attr(*file);
+  out.mutable_attr()->mutable_attr()->set_change_before(file->change_before);
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::open(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  TUSK_ASSIGN(const auto file, by_handle(message.open().handle()));
+  if ((message.open().flags() & O_TRUNC) != 0) {
+    file->content.clear();
+    touch(*file);
+  }
+  open_[next_open_] = file;
+  schema::OpenReply& open = *out.mutable_open();
+  open.set_open_id(next_open_++);
+  *open.mutable_node() = node(file);
+  if (message.open().read_ahead() != 0 && message.open().known_change() != file->change) {
+    const std::size_t size =
+        std::min<std::size_t>({message.open().read_ahead(), file->content.size(), request.reply_body.size()});
+    std::memcpy(request.reply_body.bytes.data(), file->content.data(), size);
+    open.set_body_bytes(static_cast<std::uint32_t>(size));
+    reply.body_size = size;
+  }
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::create(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  auto& file = names_[message.create().name()];
+  const bool created = !file;
+  if (created) file = std::make_shared<File>();
+  if (created) touch(*file);
+  open_[next_open_] = file;
+  schema::OpenReply& open = *out.mutable_open();
+  open.set_open_id(next_open_++);
+  *open.mutable_node() = node(file);
+  open.set_created(created);
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::read(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  TUSK_ASSIGN(const auto file, by_handle(message.read().handle()));
+  const auto offset = std::min<std::size_t>(message.read().offset(), file->content.size());
+  const auto size = std::min<std::size_t>(message.read().length(), file->content.size() - offset);
+  std::memcpy(request.reply_body.bytes.data(), file->content.data() + offset, size);
+  out.mutable_read()->set_length(static_cast<std::uint32_t>(size));
+  out.mutable_read()->set_change(file->change);
+  out.mutable_read()->set_end_of_file(offset + size == file->content.size());
+  reply.body_size = size;
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::write(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  TUSK_ASSIGN(const auto file, by_handle(message.write().handle()));
+  const std::string_view bytes = as_text(request.body.bytes);
+  const std::size_t offset = message.write().append() ? file->content.size() : message.write().offset();
+  if (file->content.size() < offset + bytes.size()) file->content.resize(offset + bytes.size());
+  file->content.replace(offset, bytes.size(), bytes);
+  touch(*file);
+  out.mutable_write()->set_offset(offset);
+  *out.mutable_write()->mutable_attr() = attr(*file);
+  out.mutable_write()->mutable_attr()->set_change_before(file->change_before);
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::list(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  schema::ReadDirReply& page = *out.mutable_readdir();
+  std::uint64_t cookie = 0;
+  for (const auto& [name, file] : names_) {
+    if (++cookie <= message.readdir().cookie()) continue;
+    schema::DirEntry& entry = *page.add_entries();
+    entry.set_name(name);
+    entry.set_type(DT_REG);
+    entry.set_cookie(cookie);
+    *entry.mutable_node() = node(file);
+  }
+  page.set_end(true);
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::remove(rpc::CallRequest& request) {
+  const schema::Request& message = request.message;
+  rpc::CallReply reply;
+  schema::Reply& out = reply.message;
+  const auto found = names_.find(message.remove().name());
+  if (found == names_.end()) return fail(from_errno(ENOENT));
+  const auto file = found->second;
+  names_.erase(found);
+  --file->links;
+  file->change = next_change_++;
+  *out.mutable_remove()->mutable_attr() = attr(*file);
+  return reply;
+}
+
 Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
   const schema::Request& message = request.message;
   rpc::CallReply reply;
@@ -144,102 +262,26 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       *out.mutable_attr()->mutable_attr() = attr(*file);
       return reply;
     }
-    case schema::Request::kSetattr: {
-      TUSK_ASSIGN(const auto file, by_handle(message.setattr().handle()));
-      if (message.setattr().has_size()) file->content.resize(message.setattr().size());
-      if (message.setattr().has_mode()) file->mode = S_IFREG | message.setattr().mode();
-      const auto mtime = file->mtime_s;
-      touch(*file);
-      if (!message.setattr().has_size()) file->mtime_s = mtime;
-      if (message.setattr().has_mtime_s()) file->mtime_s = message.setattr().mtime_s();
-      *out.mutable_attr()->mutable_attr() = attr(*file);
-      out.mutable_attr()->mutable_attr()->set_change_before(file->change_before);
-      return reply;
-    }
-    case schema::Request::kOpen: {
-      TUSK_ASSIGN(const auto file, by_handle(message.open().handle()));
-      if ((message.open().flags() & O_TRUNC) != 0) {
-        file->content.clear();
-        touch(*file);
-      }
-      open_[next_open_] = file;
-      schema::OpenReply& open = *out.mutable_open();
-      open.set_open_id(next_open_++);
-      *open.mutable_node() = node(file);
-      if (message.open().read_ahead() != 0 && message.open().known_change() != file->change) {
-        const std::size_t size = std::min<std::size_t>(
-            {message.open().read_ahead(), file->content.size(), request.reply_body.size()});
-        std::memcpy(request.reply_body.bytes.data(), file->content.data(), size);
-        open.set_body_bytes(static_cast<std::uint32_t>(size));
-        reply.body_size = size;
-      }
-      return reply;
-    }
-    case schema::Request::kCreate: {
-      auto& file = names_[message.create().name()];
-      const bool created = !file;
-      if (created) file = std::make_shared<File>();
-      if (created) touch(*file);
-      open_[next_open_] = file;
-      schema::OpenReply& open = *out.mutable_open();
-      open.set_open_id(next_open_++);
-      *open.mutable_node() = node(file);
-      open.set_created(created);
-      return reply;
-    }
+    case schema::Request::kSetattr:
+      return set_attributes(request);
+    case schema::Request::kOpen:
+      return open(request);
+    case schema::Request::kCreate:
+      return create(request);
     case schema::Request::kClose:
       open_.erase(message.close().open_id());
       break;
-    case schema::Request::kRead: {
-      TUSK_ASSIGN(const auto file, by_handle(message.read().handle()));
-      const auto offset = std::min<std::size_t>(message.read().offset(), file->content.size());
-      const auto size = std::min<std::size_t>(message.read().length(), file->content.size() - offset);
-      std::memcpy(request.reply_body.bytes.data(), file->content.data() + offset, size);
-      out.mutable_read()->set_length(static_cast<std::uint32_t>(size));
-      out.mutable_read()->set_change(file->change);
-      out.mutable_read()->set_end_of_file(offset + size == file->content.size());
-      reply.body_size = size;
-      return reply;
-    }
-    case schema::Request::kWrite: {
-      TUSK_ASSIGN(const auto file, by_handle(message.write().handle()));
-      const std::string_view bytes = as_text(request.body.bytes);
-      const std::size_t offset = message.write().append() ? file->content.size() : message.write().offset();
-      if (file->content.size() < offset + bytes.size()) file->content.resize(offset + bytes.size());
-      file->content.replace(offset, bytes.size(), bytes);
-      touch(*file);
-      out.mutable_write()->set_offset(offset);
-      *out.mutable_write()->mutable_attr() = attr(*file);
-      out.mutable_write()->mutable_attr()->set_change_before(file->change_before);
-      return reply;
-    }
+    case schema::Request::kRead:
+      return read(request);
+    case schema::Request::kWrite:
+      return write(request);
     case schema::Request::kCommit:
       out.mutable_commit()->set_boot_id(boot_id_);
       return reply;
-    case schema::Request::kReaddir: {
-      schema::ReadDirReply& page = *out.mutable_readdir();
-      std::uint64_t cookie = 0;
-      for (const auto& [name, file] : names_) {
-        if (++cookie <= message.readdir().cookie()) continue;
-        schema::DirEntry& entry = *page.add_entries();
-        entry.set_name(name);
-        entry.set_type(DT_REG);
-        entry.set_cookie(cookie);
-        *entry.mutable_node() = node(file);
-      }
-      page.set_end(true);
-      return reply;
-    }
-    case schema::Request::kRemove: {
-      const auto found = names_.find(message.remove().name());
-      if (found == names_.end()) return fail(from_errno(ENOENT));
-      const auto file = found->second;
-      names_.erase(found);
-      --file->links;
-      file->change = next_change_++;
-      *out.mutable_remove()->mutable_attr() = attr(*file);
-      return reply;
-    }
+    case schema::Request::kReaddir:
+      return list(request);
+    case schema::Request::kRemove:
+      return remove(request);
     case schema::Request::kRename: {
       const auto found = names_.find(message.rename().old_name());
       if (found == names_.end()) return fail(from_errno(ENOENT));

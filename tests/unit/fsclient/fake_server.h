@@ -75,6 +75,13 @@ class FakeServer final : public rpc::Caller {
   };
 
   [[nodiscard]] Result<rpc::CallReply> run(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> set_attributes(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> open(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> create(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> read(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> write(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> list(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> remove(rpc::CallRequest& request);
   [[nodiscard]] Result<std::shared_ptr<File>> by_handle(const std::string& handle);
   [[nodiscard]] schema::Node node(const std::shared_ptr<File>& file);
   [[nodiscard]] schema::Attr attr(const File& file) const;

@@ -176,7 +176,10 @@ class Filesystem {
   void handle_pushed(const schema::Request& request);
 
  private:
-  static constexpr std::uint32_t kOpenReadAhead = 128 * 1024;
+  // What an open brings of the file's start: several reads of a program that goes on reading, so that
+  // it is seen to be one a round trip sooner.
+  static constexpr ByteCount kOpenReadAhead = 512 * 1024;
+  static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
 
   using InodePointer = std::shared_ptr<Inode>;

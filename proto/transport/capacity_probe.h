@@ -14,11 +14,11 @@ namespace tusk::transport {
 class CapacityProbe {
  public:
   static constexpr int kPackets = 64;
-  // Round trips from the start: the attach and the search for the path's packet size come first.
-  static constexpr int kAfterRoundTrips = 3;
-  static constexpr Duration kAfterMin = 50ms;
+  static constexpr Duration kAfterMin = 20ms;
 
-  CapacityProbe(TimePoint start, Duration rtt) : at_(start + std::max(kAfterMin, kAfterRoundTrips * rtt)) {}
+  // After a round trip and a quarter: the search for the path's packet size has its answers then, and a
+  // program that waited for the mount has not asked for bulk data yet.
+  CapacityProbe(TimePoint start, Duration rtt) : at_(start + std::max(kAfterMin, rtt + rtt / 4)) {}
 
   [[nodiscard]] bool due(TimePoint now) const { return left_ > 0 && now >= at_; }
   [[nodiscard]] TimePoint next_timeout() const { return left_ > 0 ? at_ : kNever; }

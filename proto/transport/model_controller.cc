@@ -79,6 +79,11 @@ std::string_view ModelController::state() const {
   return "?";
 }
 
+// What a few small packets reached says nothing of what the path would carry.
+double ModelController::bandwidth() const {
+  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? train_estimate() : 0.0);
+}
+
 void ModelController::handle_ack(const AckEvent& event, const RttEstimator& rtt) {
   round_acked_ += event.acked_bytes;
   round_lost_ += event.lost_bytes;
@@ -98,7 +103,10 @@ void ModelController::handle_ack(const AckEvent& event, const RttEstimator& rtt)
 
 void ModelController::sample_bandwidth(const AckEvent& event) {
   if (event.rate <= 0) return;
-  if (!event.app_limited) round_app_limited_ = false;
+  if (!event.app_limited) {
+    round_app_limited_ = false;
+    pressed_ |= event.prior_in_flight >= window_ / 2;
+  }
   if (event.app_limited && event.rate <= bandwidth_) return;
   round_rate_ = std::max(round_rate_, event.rate);
   while (!samples_.empty() && samples_.back().rate <= event.rate) samples_.pop_back();
@@ -266,9 +274,11 @@ void ModelController::control_startup(double round_trip) {
   }
   const double cap =
       startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * static_cast<double>(kInitialWindow) / round_trip;
-  const double rate =
-      estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap) : kStartupGain * bandwidth_;
-  pacing_rate_ = std::max({kRateMin, rate, kStartupGain * static_cast<double>(kInitialWindow) / round_trip});
+  // On short paths the initial window alone is many times the capacity: only until trains know better.
+  const double first = kStartupGain * static_cast<double>(kInitialWindow) / round_trip;
+  const double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
+                                   : std::max(kStartupGain * bandwidth_, first);
+  pacing_rate_ = std::max(kRateMin, rate);
   const double window = pacing_rate_ * (round_trip + to_seconds(queue_target_ + kHostDelay));
   window_ = kInitialWindow + static_cast<ByteCount>(window);
 }

@@ -20,7 +20,7 @@ class ModelController : public CongestionController {
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
-  [[nodiscard]] double bandwidth() const override { return bandwidth_; }
+  [[nodiscard]] double bandwidth() const override;
   [[nodiscard]] std::string_view state() const override;
 
  private:
@@ -57,6 +57,7 @@ class ModelController : public CongestionController {
   // Monotone queue: the maximum of the last rounds is in front.
   std::deque<RoundSample> samples_;
   double bandwidth_ = 0;   // bytes/s delivered
+  bool pressed_ = false;   // and the path was ever given as much as it may carry
   double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
   double bandwidth_before_probe_ = 0;

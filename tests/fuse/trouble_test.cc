@@ -79,7 +79,7 @@ TEST_F(Trouble, AReaderOfASilentServerCanBeKilled) {
   const pid_t child = ::fork();
   if (child == 0) {
     char byte = 0;
-    ::_exit(static_cast<int>(::pread(fd.get(), &byte, 1, 500'000)));
+    ::_exit(static_cast<int>(::pread(fd.get(), &byte, 1, 900'000)));  // not among what the open brought
   }
   EXPECT_TRUE(eventually([&] { return mounted_->caller().calls(schema::Request::kRead) > reads; }));
   ::kill(child, SIGKILL);

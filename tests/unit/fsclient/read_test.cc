@@ -166,14 +166,14 @@ TEST_F(Reading, AnInterruptedReadEndsAndTheFetchGoesOn) {
   const Handle file = open("a");
   const auto interrupt = std::make_shared<Interrupt>();
   auto answer = new_answer<ReadPieces>();
-  filesystem->read({.interrupt = interrupt}, file, 500'000, 10, into(answer));
+  filesystem->read({.interrupt = interrupt}, file, 800'000, 10, into(answer));
   interrupt->fire();
   EXPECT_FALSE(answer->has_value());  // within the grace period
   scheduler.advance(kInterruptGrace);
   ASSERT_TRUE(answer->has_value());
   EXPECT_EQ((*answer)->error().code, ErrorCode::kCancelled);
   settle();
-  EXPECT_EQ(read(file, 500'000, 10), pattern(1'000'000).substr(500'000, 10));
+  EXPECT_EQ(read(file, 800'000, 10), pattern(1'000'000).substr(800'000, 10));
 }
 
 TEST_F(Reading, FetchesNobodyWaitsForAreGivenUpWithTheLastClose) {

@@ -162,6 +162,7 @@ void Reader::finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr
   Inode& inode = *file->inode;
   const std::lock_guard lock(inode.mutex);
   const Result<void> outcome = take_in(inode, fetch, reply);
+  after.add([this] { core_.cache.trim(); });  // the last answer may come when nobody reads any more
   for (const Operation& op : std::exchange(fetch->waiters, {})) {
     if (op->ended) continue;
     --op->waiting;

@@ -123,6 +123,7 @@ class Endpoint final : public ServerEndpoint {
   void welcome(Link& link, TimePoint now);
   void let_in(Link& link);
   void flush(std::size_t socket);
+  void handle_too_big(const io::Address& to, std::size_t size);
   void retime(Link& link);
   void arm_timer();
   void mark(Link& link);
@@ -359,10 +360,7 @@ void Endpoint::process(Link& link, TimePoint now) {
   note_memory(link);
   judge(link, now);
   if (!blocked_[link.socket]) {
-    const auto too_big = [&link](const io::Address&, std::size_t size) {
-      if (link.secure->established())
-        link.secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
-    };
+    const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
     ByteCount* budget = link.proven_route ? &link.unproven_budget : nullptr;
     if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big,
                   budget))
@@ -494,12 +492,15 @@ void Endpoint::accept_call(Link& link, const transport::RequestArrived& request)
   service_.handle_call(std::move(*call));
 }
 
+// The queue is everybody's: the datagram that the kernel refused may be another link's.
+void Endpoint::handle_too_big(const io::Address& to, std::size_t size) {
+  for (auto& [id, link] : links_)
+    if (link->route.to == to && link->secure->established())
+      link->secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
+}
+
 void Endpoint::flush(std::size_t socket) {
-  const auto too_big = [this](const io::Address& to, std::size_t size) {
-    for (auto& [id, link] : links_)
-      if (link->route.to == to && link->secure->established())
-        link->secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
-  };
+  const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
   const bool was_blocked = blocked_[socket];
   blocked_[socket] = !queues_[socket].flush(sockets_[socket], too_big);
   if (blocked_[socket]) {

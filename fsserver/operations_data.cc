@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <climits>
 
-#include "fsserver/compression.h"
 #include "fsserver/file_change.h"
 #include "fsserver/operations.h"
+#include "proto/rpc/compression.h"
 
 namespace tusk::server {
 namespace {
@@ -61,7 +61,7 @@ Result<SharedBytes> written_bytes(const Call& call) {
   const auto& request = call.request().write();
   if (request.length() > kWriteBytesMax) return fail(from_errno(EINVAL), "more than the largest write");
   SharedBytes body = call.incoming()->body();
-  if (request.compressed()) return decompress(body.bytes, request.length());
+  if (request.compressed()) return rpc::decompress(body.bytes, request.length());
   if (body.size() != request.length())
     return fail(ErrorCode::kMalformed, "a write of another length than announced");
   return body;
@@ -104,7 +104,7 @@ Result<void> read(Call& call) {
   reply.set_end_of_file(bytes.size() < request.length() ||
                         request.offset() + bytes.size() >= before.stx_size);
   if (request.compress()) {
-    if (auto frame = compress_if_it_helps(bytes.bytes); frame && frame->size() <= capacity) {
+    if (auto frame = rpc::compress_if_it_helps(bytes.bytes); frame && frame->size() <= capacity) {
       reply.set_compressed(true);
       bytes = std::move(*frame);
     }

@@ -3,9 +3,9 @@
 #include <future>
 
 #include "fsserver/body_budget.h"
-#include "fsserver/compression.h"
 #include "fsserver/worker_pool.h"
 #include "mount.h"
+#include "proto/rpc/compression.h"
 
 namespace tusk::server {
 namespace {
@@ -84,25 +84,25 @@ TEST(BodyBudget, RefusesMoreThanMayWait) {
 }
 
 TEST(Compression, OnlyWhenItPays) {
-  EXPECT_FALSE(compress_if_it_helps(as_byte_span("short")).has_value());
+  EXPECT_FALSE(rpc::compress_if_it_helps(as_byte_span("short")).has_value());
   const std::string zeros(1 << 20, '\0');
-  const auto frame = compress_if_it_helps(as_byte_span(zeros));
+  const auto frame = rpc::compress_if_it_helps(as_byte_span(zeros));
   ASSERT_TRUE(frame.has_value());
-  EXPECT_EQ(as_text(decompress(frame->bytes, zeros.size()).value().bytes), zeros);
+  EXPECT_EQ(as_text(rpc::decompress(frame->bytes, zeros.size()).value().bytes), zeros);
 }
 
 TEST(Compression, RefusesEveryCutAndEveryFlip) {
   std::string text;
   for (int i = 0; i < 2000; ++i) text += "line " + std::to_string(i) + "\n";
-  const SharedBytes frame = compress_if_it_helps(as_byte_span(text)).value();
+  const SharedBytes frame = rpc::compress_if_it_helps(as_byte_span(text)).value();
   for (std::size_t cut = 0; cut < frame.size(); cut += 7)
-    EXPECT_FALSE(decompress(frame.subspan(0, cut).bytes, text.size()).has_value());
-  EXPECT_FALSE(decompress(frame.bytes, text.size() - 1).has_value());
-  EXPECT_FALSE(decompress(frame.bytes, text.size() + 1).has_value());
+    EXPECT_FALSE(rpc::decompress(frame.subspan(0, cut).bytes, text.size()).has_value());
+  EXPECT_FALSE(rpc::decompress(frame.bytes, text.size() - 1).has_value());
+  EXPECT_FALSE(rpc::decompress(frame.bytes, text.size() + 1).has_value());
   for (std::size_t at = 0; at < frame.size(); at += 3) {
     std::vector<std::byte> bent(frame.bytes.begin(), frame.bytes.end());
     bent[at] ^= std::byte{0x10};
-    (void)decompress(bent, text.size());  // any answer, but no crash and no byte too many
+    (void)rpc::decompress(bent, text.size());  // any answer, but no crash and no byte too many
   }
 }
 

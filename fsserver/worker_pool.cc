@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace tusk::server {
 
@@ -32,9 +33,18 @@ bool WorkerPool::submit(Lane lane, Task task) {
   return true;
 }
 
+bool WorkerPool::may_run(std::size_t lane) const {
+  // A slow task counts in every quicker lane too: else the two together take the threads of the quickest.
+  for (std::size_t quicker = 0; quicker <= lane; ++quicker)
+    if (std::accumulate(running_.begin() + static_cast<std::ptrdiff_t>(quicker), running_.end(), 0u) >=
+        running_max_[quicker])
+      return false;
+  return true;
+}
+
 std::size_t WorkerPool::runnable_lane() const {
   for (std::size_t lane = 0; lane < kLanes; ++lane)
-    if (!queues_[lane].empty() && running_[lane] < running_max_[lane]) return lane;
+    if (!queues_[lane].empty() && may_run(lane)) return lane;
   return kLanes;
 }
 

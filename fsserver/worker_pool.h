@@ -1,7 +1,7 @@
 // A few threads that touch disks, so that the network's never do. Their umask is 0.
 //
-// Three lanes keep slow work from holding up quick work: each may use only so many of the threads at
-// once, and a free thread serves the quickest lane that has work.
+// Three lanes keep slow work from holding up quick work: a lane and all slower ones together may use only
+// so many of the threads at once, and a free thread serves the quickest lane that has work.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace tusk::server {
 
 enum class Lane : std::uint8_t {
   kMetadata = 0,  // may use every thread
-  kData = 1,      // reads and writes: all but one
+  kData = 1,      // reads and writes: with slow work, all but one
   kSlow = 2,      // fsync, copies, allocation: half of them
 };
 
@@ -47,6 +47,7 @@ class WorkerPool {
   static constexpr std::size_t kLanes = 3;
 
   void work();
+  [[nodiscard]] bool may_run(std::size_t lane) const;
   [[nodiscard]] std::size_t runnable_lane() const;  // kLanes: none
 
   std::mutex mutex_;
@@ -54,7 +55,7 @@ class WorkerPool {
   std::condition_variable idle_;
   std::array<std::deque<Task>, kLanes> queues_;
   std::array<unsigned, kLanes> running_{};
-  std::array<unsigned, kLanes> running_max_{};
+  std::array<unsigned, kLanes> running_max_{};  // of the lane and all slower ones
   std::size_t queued_ = 0;
   bool stopping_ = false;
   std::vector<std::jthread> threads_;  // last: they use all of the above

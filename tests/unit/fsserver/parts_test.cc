@@ -1,6 +1,7 @@
 // The parts that need no server: worker pool, body budget, compression, handle codec.
 #include <atomic>
 #include <future>
+#include <semaphore>
 
 #include "fsserver/body_budget.h"
 #include "fsserver/worker_pool.h"
@@ -23,8 +24,14 @@ TEST(WorkerPool, SlowWorkLeavesThreadsToQuickWork) {
   WorkerPool pool(4);
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(Lane::kSlow, [opened] { opened.wait(); }));
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(Lane::kData, [opened] { opened.wait(); }));
+  std::counting_semaphore<> started(0);
+  const auto wait_for_the_gate = [&started, opened] {
+    started.release();
+    opened.wait();
+  };
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(Lane::kSlow, wait_for_the_gate));
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(Lane::kData, wait_for_the_gate));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(started.try_acquire_for(10s));  // all threads but one are taken
   std::promise<void> quick;
   ASSERT_TRUE(pool.submit(Lane::kMetadata, [&] { quick.set_value(); }));
   EXPECT_EQ(quick.get_future().wait_for(10s), std::future_status::ready);

@@ -85,10 +85,8 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
       done(std::move(result));
     });
   };
-  if (truncates)
-    remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));
-  else
-    remote_.ask_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));
+  // Once only, for reading too: an open that was done twice would leave one that nobody closes.
+  remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));
 }
 
 // Close-to-open: whatever others wrote and closed before this open is seen from now on.

@@ -31,10 +31,6 @@ void Remote::wait_for(const Asker& asker, schema::Request request, Kind expected
   send(asker, std::move(call), expected, Duration::zero(), std::move(done));
 }
 
-void Remote::ask_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done) {
-  send(asker, std::move(call), expected, kInterruptGrace, std::move(done));
-}
-
 void Remote::mutate(const Asker& asker, schema::Request request, Kind expected, Answer done) {
   rpc::CallRequest call;
   call.message = std::move(request);

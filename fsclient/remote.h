@@ -44,10 +44,8 @@ class Remote {
   void wait_for(const Asker& asker, schema::Request request, Kind expected, Answer done);
   // With bulk bytes. `call` must not have a sequence number.
   rpc::CallId transfer(rpc::CallRequest call, Kind expected, Answer done);
-  // transfer() that must happen once only (append).
+  // transfer() that must happen once only (append, open).
   void mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done);
-  // With a reply body.
-  void ask_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done);
   void cancel(rpc::CallId id) { caller_.cancel(id); }
 
   // The session was attached anew. Thread-safe.

@@ -151,6 +151,8 @@ void FileService::run(const Operation& operation, const Incoming& incoming,
 
   Call call(incoming, attachment, locks_, boot_id_);
   execute(operation, call);
+  // Who asked has given up: nobody would ever close the file.
+  if (call.reply.has_open() && incoming->cancelled()) ops::close_file(call, call.reply.open().open_id());
   if (once) {
     // A body is not remembered: what a repeat of an OPEN would bring along can be read.
     schema::Reply remembered = call.reply;

@@ -136,14 +136,16 @@ Result<void> create(Call& call) {
   return finish_open(call, std::move(made.found), std::move(made.fd), access, made.created, std::move(place));
 }
 
-Result<void> close(Call& call) {
-  const std::uint64_t open_id = call.request().close().open_id();
+void close_file(Call& call, std::uint64_t open_id) {
   // Unknown ids are those from before a restart: closed already.
   const Session::Closed closed = call.session().close(open_id);
-  if (closed.file) {
-    call.locks().release_open(closed.file->key, call.session().number(), open_id);
-    if (closed.last) call.locks().release_file(closed.file->key, call.session().number());
-  }
+  if (!closed.file) return;
+  call.locks().release_open(closed.file->key, call.session().number(), open_id);
+  if (closed.last) call.locks().release_file(closed.file->key, call.session().number());
+}
+
+Result<void> close(Call& call) {
+  close_file(call, call.request().close().open_id());
   call.reply.mutable_empty();
   return {};
 }

@@ -2,6 +2,8 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <future>
 #include <latch>
 #include <sstream>
@@ -346,6 +348,36 @@ TEST(Service, DoesNotBeginWhatWasCancelled) {
   }
   for (const auto& call : calls)
     EXPECT_THAT(call->wait().error(), testing::AnyOf(ErrorCode::kCancelled, err(ENOENT)));
+}
+
+TEST(Service, ClosesAFileThatNobodyWaitsForAnyMore) {
+  TempDir dir;
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  Server server(dir.path(), {.mutated = [&](Export&, const std::vector<std::string>&) { opened.wait(); }});
+  Mount mount(server);
+  schema::Request request;
+  request.mutable_create()->set_parent(mount.root());
+  request.mutable_create()->set_name("file");
+  request.mutable_create()->set_mode(0644);
+  request.mutable_create()->set_flags(O_RDWR);
+  const auto call = mount.start(request);
+  call->cancel();
+  gate.set_value();
+  const Answer answer = call->wait();
+  ASSERT_TRUE(answer.reply.has_open() || answer.error() == ErrorCode::kCancelled);
+  const auto open_here = [&] {
+    return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"),
+                                 [&](const auto& entry) {
+                                   std::error_code gone;
+                                   return std::filesystem::read_symlink(entry.path(), gone) == dir / "file";
+                                 });
+  };
+  // What is left is the table's own (O_PATH).
+  if (answer.reply.has_open()) {
+    EXPECT_ERROR(mount.write("", answer.reply.open().open_id(), 0, "x"), err(ESTALE));
+    EXPECT_LE(open_here(), 1);
+  }
 }
 
 TEST(Service, LetsGoOfWhatWasCancelledBeforeItsTurn) {

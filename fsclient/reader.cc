@@ -23,8 +23,12 @@ void Reader::read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval r
       });
     });
   }
+  proceed(op);
+}
+
+void Reader::proceed(const Operation& op) {
   advance(op);
-  core_.cache.trim();
+  core_.cache.trim();  // a read that has ended no longer holds its blocks
 }
 
 // Runs until the bytes are there: every round either ends the read or waits for fetches to end.
@@ -171,7 +175,7 @@ void Reader::finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr
     if (!again)
       end(*op, std::unexpected(outcome.error()), after);
     else if (op->waiting == 0)
-      after.add([this, op] { core_.scheduler.post([this, op] { advance(op); }); });
+      after.add([this, op] { core_.scheduler.post([this, op] { proceed(op); }); });
   }
 }
 

@@ -57,6 +57,7 @@ class Reader {
  private:
   using Operation = std::shared_ptr<ReadOperation>;
 
+  void proceed(const Operation& op);
   void advance(const Operation& op);
   void end(ReadOperation& op, Result<ReadPieces> result, Deferred& after);
   void read_ahead(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after);

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -106,12 +107,12 @@ TEST_F(AttributesOf, WritingTakesSetUidAway) {
   ASSERT_EQ(::chmod(in_mount("a").c_str(), 06755), 0);
   if (::geteuid() != 0) GTEST_SKIP() << "skipped, because it needs another user";
   ASSERT_EQ(::chmod(in_mount("a").c_str(), 06777), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
-    const int fd = ::open(in_mount("a").c_str(), O_WRONLY);
-    ::_exit(fd >= 0 && ::write(fd, "x", 1) == 1 && ::close(fd) == 0 ? 0 : 1);
-  }
+  const pid_t child = in_child([path = in_mount("a")] {
+    // Not through the library's wrapper, which signals and waits for the threads of the parent.
+    if (::syscall(SYS_setgid, 65534) != 0 || ::syscall(SYS_setuid, 65534) != 0) return 2;
+    const int fd = ::open(path.c_str(), O_WRONLY);
+    return fd >= 0 && ::write(fd, "x", 1) == 1 && ::close(fd) == 0 ? 0 : 1;
+  });
   // The mount belongs to root but others may use it, and so may its directory.
   EXPECT_EQ(exit_code(child), 0);
   EXPECT_EQ(status(on_server("a")).st_mode & 06000, 0u);

@@ -133,15 +133,12 @@ TEST_F(Data, AppendByTwoProcessesLosesNothing) {
   constexpr int kLines = 50;
   std::vector<pid_t> children;
   for (const char letter : {'a', 'b'}) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const int fd = ::open(in_mount("log").c_str(), O_WRONLY | O_APPEND);
-      const std::string line(10, letter);
+    children.push_back(in_child([path = in_mount("log"), line = std::string(10, letter) + "\n"] {
+      const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND);
       for (int i = 0; i < kLines; ++i)
-        if (::write(fd, (line + "\n").c_str(), 11) != 11) ::_exit(1);
-      ::_exit(::close(fd));
-    }
-    children.push_back(child);
+        if (::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return 1;
+      return ::close(fd);
+    }));
   }
   for (const pid_t child : children) EXPECT_EQ(exit_code(child), 0);
   const std::string log = read_file(on_server("log"));
@@ -232,21 +229,19 @@ TEST_F(Data, MappedMemoryIsReadAndWritten) {
 TEST_F(Data, AProgramRunsFromTheMount) {
   std::filesystem::copy_file("/bin/true", on_server("program"));
   ASSERT_EQ(::chmod(on_server("program").c_str(), 0755), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::execl(in_mount("program").c_str(), "program", nullptr);
-    ::_exit(99);
-  }
+  const pid_t child = in_child([path = in_mount("program")] {
+    ::execl(path.c_str(), "program", nullptr);
+    return 99;
+  });
   EXPECT_EQ(exit_code(child), 0);
 }
 
 TEST_F(Data, ACopiedProgramRunsAtOnce) {
   std::filesystem::copy_file("/bin/true", in_mount("program"));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::execl(in_mount("program").c_str(), "program", nullptr);
-    ::_exit(99);
-  }
+  const pid_t child = in_child([path = in_mount("program")] {
+    ::execl(path.c_str(), "program", nullptr);
+    return 99;
+  });
   EXPECT_EQ(exit_code(child), 0);
 }
 
@@ -339,9 +334,18 @@ TEST_F(Data, ManyReadersAtOnce) {
   write_file(on_server("a"), content);
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(read_file(in_mount("a")) == content ? 0 : 1);
-    children.push_back(child);
+    children.push_back(in_child([path = in_mount("a"), &content,
+                                 read = std::string(100'000, '\0')]() mutable {
+      const int fd = ::open(path.c_str(), O_RDONLY);
+      std::string_view left = content;
+      while (!left.empty()) {
+        const ssize_t got = ::read(fd, read.data(), read.size());
+        if (got <= 0 || !left.starts_with(std::string_view(read).substr(0, static_cast<std::size_t>(got))))
+          return 1;
+        left.remove_prefix(static_cast<std::size_t>(got));
+      }
+      return ::close(fd);
+    }));
   }
   for (const pid_t child : children) EXPECT_EQ(exit_code(child), 0);
 }

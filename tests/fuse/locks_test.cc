@@ -23,20 +23,12 @@ int record_lock(int fd, short type, off_t start, off_t length, bool wait) {
   return ::fcntl(fd, wait ? F_SETLKW : F_SETLK, &lock);
 }
 
-// Runs `work` in another process; its exit code is what it returns.
-template <class Work>
-pid_t in_child(Work work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work());
-  return child;
-}
-
 TEST_F(Locks, ARecordLockKeepsOthersOut) {
   write_file(in_mount("a"), "0123456789");
   const Fd fd(in_mount("a"), O_RDWR);
   ASSERT_EQ(record_lock(fd.get(), F_WRLCK, 0, 5, false), 0);
-  const pid_t child = in_child([&] {
-    const int theirs = ::open(in_mount("a").c_str(), O_RDWR);
+  const pid_t child = in_child([path = in_mount("a")] {
+    const int theirs = ::open(path.c_str(), O_RDWR);
     if (record_lock(theirs, F_WRLCK, 4, 2, false) != -1 || errno != EAGAIN) return 1;
     if (record_lock(theirs, F_WRLCK, 5, 5, false) != 0) return 2;
     struct flock test {};
@@ -55,8 +47,8 @@ TEST_F(Locks, ClosingReleasesRecordLocks) {
     const Fd fd(in_mount("a"), O_RDWR);
     ASSERT_EQ(record_lock(fd.get(), F_WRLCK, 0, 0, false), 0);
   }
-  const pid_t child = in_child([&] {
-    const int theirs = ::open(in_mount("a").c_str(), O_RDWR);
+  const pid_t child = in_child([path = in_mount("a")] {
+    const int theirs = ::open(path.c_str(), O_RDWR);
     return record_lock(theirs, F_WRLCK, 0, 0, false);
   });
   EXPECT_EQ(exit_code(child), 0);
@@ -66,8 +58,8 @@ TEST_F(Locks, AWaiterGetsTheLockWhenItIsFree) {
   write_file(in_mount("a"), "x");
   const Fd fd(in_mount("a"), O_RDWR);
   ASSERT_EQ(record_lock(fd.get(), F_WRLCK, 0, 0, false), 0);
-  const pid_t child = in_child([&] {
-    const int theirs = ::open(in_mount("a").c_str(), O_RDWR);
+  const pid_t child = in_child([path = in_mount("a")] {
+    const int theirs = ::open(path.c_str(), O_RDWR);
     return record_lock(theirs, F_WRLCK, 0, 0, true);
   });
   EXPECT_TRUE(eventually([&] { return mounted_->caller().calls(schema::Request::kLock) >= 2; }));
@@ -80,11 +72,11 @@ TEST_F(Locks, AWaiterCanBeInterrupted) {
   write_file(in_mount("a"), "x");
   const Fd fd(in_mount("a"), O_RDWR);
   ASSERT_EQ(record_lock(fd.get(), F_WRLCK, 0, 0, false), 0);
-  const pid_t child = in_child([&] {
+  const pid_t child = in_child([path = in_mount("a")] {
     struct sigaction action {};
     action.sa_handler = [](int) {};
     ::sigaction(SIGUSR1, &action, nullptr);  // without SA_RESTART
-    const int theirs = ::open(in_mount("a").c_str(), O_RDWR);
+    const int theirs = ::open(path.c_str(), O_RDWR);
     return record_lock(theirs, F_WRLCK, 0, 0, true) == -1 && errno == EINTR ? 0 : 1;
   });
   EXPECT_TRUE(eventually([&] { return mounted_->caller().calls(schema::Request::kLock) >= 2; }));
@@ -96,8 +88,8 @@ TEST_F(Locks, AKilledWaiterLeavesNoLockBehind) {
   write_file(in_mount("a"), "x");
   const Fd fd(in_mount("a"), O_RDWR);
   ASSERT_EQ(::flock(fd.get(), LOCK_EX), 0);
-  const pid_t child = in_child([&] {
-    const int theirs = ::open(in_mount("a").c_str(), O_RDWR);
+  const pid_t child = in_child([path = in_mount("a")] {
+    const int theirs = ::open(path.c_str(), O_RDWR);
     return ::flock(theirs, LOCK_EX);
   });
   EXPECT_TRUE(eventually([&] { return mounted_->caller().calls(schema::Request::kLock) >= 2; }));
@@ -111,8 +103,8 @@ TEST_F(Locks, FlockSharedAndExclusive) {
   write_file(in_mount("a"), "x");
   const Fd fd(in_mount("a"), O_RDWR);
   ASSERT_EQ(::flock(fd.get(), LOCK_SH), 0);
-  const pid_t child = in_child([&] {
-    const int theirs = ::open(in_mount("a").c_str(), O_RDWR);
+  const pid_t child = in_child([path = in_mount("a")] {
+    const int theirs = ::open(path.c_str(), O_RDWR);
     if (::flock(theirs, LOCK_SH | LOCK_NB) != 0) return 1;
     return ::flock(theirs, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK ? 0 : 2;
   });

@@ -90,9 +90,8 @@ TEST_F(Names, ExclusiveCreationHasOneWinner) {
     const std::string path = in_mount("race" + std::to_string(round));
     std::vector<pid_t> children;
     for (int i = 0; i < kRacers; ++i) {
-      const pid_t child = ::fork();
-      if (child == 0) ::_exit(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644) >= 0 ? 1 : 0);
-      children.push_back(child);
+      children.push_back(
+          in_child([&path] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644) >= 0 ? 1 : 0; }));
     }
     int winners = 0;
     for (const pid_t child : children) winners += exit_code(child);
@@ -219,11 +218,10 @@ TEST_F(Names, AbsoluteSymlinksAreTheClients) {
 TEST_F(Names, FifosWorkAmongClientProcesses) {
   ASSERT_EQ(::mkfifo(in_mount("p").c_str(), 0600), 0);
   EXPECT_TRUE(S_ISFIFO(status(on_server("p")).st_mode));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const int fd = ::open(in_mount("p").c_str(), O_WRONLY);
-    ::_exit(::write(fd, "hi", 2) == 2 ? 0 : 1);
-  }
+  const pid_t child = in_child([path = in_mount("p")] {
+    const int fd = ::open(path.c_str(), O_WRONLY);
+    return ::write(fd, "hi", 2) == 2 ? 0 : 1;
+  });
   EXPECT_EQ(read_file(in_mount("p")), "hi");
   EXPECT_EQ(exit_code(child), 0);
 }

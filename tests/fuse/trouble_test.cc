@@ -76,11 +76,10 @@ TEST_F(Trouble, AReaderOfASilentServerCanBeKilled) {
   const Fd fd(in_mount("a"), O_RDONLY);
   mounted_->caller().hold_back();
   const auto reads = mounted_->caller().calls(schema::Request::kRead);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const pid_t child = in_child([&fd] {
     char byte = 0;
-    ::_exit(static_cast<int>(::pread(fd.get(), &byte, 1, 900'000)));  // not among what the open brought
-  }
+    return static_cast<int>(::pread(fd.get(), &byte, 1, 900'000));  // not among what the open brought
+  });
   EXPECT_TRUE(eventually([&] { return mounted_->caller().calls(schema::Request::kRead) > reads; }));
   ::kill(child, SIGKILL);
   EXPECT_EQ(exit_code(child), -SIGKILL);
@@ -90,11 +89,10 @@ TEST_F(Trouble, AReaderOfASilentServerCanBeKilled) {
 TEST_F(Trouble, AStatOfASilentServerCanBeKilled) {
   mounted_->caller().hold_back();
   const auto lookups = mounted_->caller().calls();
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const pid_t child = in_child([path = in_mount("somewhere")] {
     struct stat st {};
-    ::_exit(::stat(in_mount("somewhere").c_str(), &st));
-  }
+    return ::stat(path.c_str(), &st);
+  });
   EXPECT_TRUE(eventually([&] { return mounted_->caller().calls() > lookups; }));
   ::kill(child, SIGKILL);
   EXPECT_EQ(exit_code(child), -SIGKILL);
@@ -104,13 +102,11 @@ TEST_F(Trouble, AStatOfASilentServerCanBeKilled) {
 TEST_F(Trouble, AWriterOfASilentServerIsKeptWaitingAndCanBeKilled) {
   const Fd fd(in_mount("a"), O_WRONLY | O_CREAT, 0644);
   mounted_->caller().hold_back();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const std::string bytes(1 << 20, 'x');
+  const pid_t child = in_child([&fd, bytes = std::string(1 << 20, 'x')] {
     for (int i = 0; i < 200; ++i)
-      if (::write(fd.get(), bytes.data(), bytes.size()) < 0) ::_exit(1);
-    ::_exit(0);
-  }
+      if (::write(fd.get(), bytes.data(), bytes.size()) < 0) return 1;
+    return 0;
+  });
   const auto limit = mounted_->filesystem().cache_cap() / 2;
   EXPECT_TRUE(eventually([&] { return mounted_->filesystem().pending_bytes() > limit; }));
   EXPECT_LT(mounted_->filesystem().pending_bytes(), limit + (4u << 20));

@@ -32,9 +32,15 @@ struct LoopbackCaller::Flight {
 class LoopbackCaller::Incoming final : public rpc::IncomingCall {
  public:
   Incoming(LoopbackCaller& caller, std::shared_ptr<Flight> flight)
-      : caller_(caller), flight_(std::move(flight)) {}
+      : caller_(caller), flight_(std::move(flight)) {
+    const std::lock_guard lock(caller_.mutex_);
+    ++caller_.incoming_;
+  }
   ~Incoming() override {
     if (!replied_) reply_error(ErrorCode::kInternal, "dropped unanswered");
+    const std::lock_guard lock(caller_.mutex_);
+    --caller_.incoming_;
+    caller_.changed_.notify_all();  // under the lock: the caller may be gone after it
   }
 
   const rpc::Peer& peer() const override { return caller_.peer_; }
@@ -211,7 +217,8 @@ void LoopbackCaller::close() {
   service_.handle_disconnect(peer_);
   std::map<std::uint64_t, std::shared_ptr<Flight>> left;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return incoming_ == 0; });
     left = flights_;
     held_.clear();
   }

@@ -55,7 +55,8 @@ class LoopbackCaller final : public rpc::Caller {
   [[nodiscard]] std::uint64_t calls(schema::Request::OperationCase kind) const;
   [[nodiscard]] std::uint64_t calls() const;
 
-  // Ends calls in flight with kPeerClosed and joins the thread. Idempotent.
+  // Waits for the service to let go of its calls, ends those in flight with kPeerClosed and joins the
+  // thread. Idempotent.
   void close();
 
  private:
@@ -83,6 +84,7 @@ class LoopbackCaller final : public rpc::Caller {
   Fault fault_;
   bool held_back_ = false;
   std::vector<std::shared_ptr<Flight>> held_;
+  std::size_t incoming_ = 0;  // calls that the service has not let go of
   bool closed_ = false;
   std::thread thread_;
 };

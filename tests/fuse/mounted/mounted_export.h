@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -111,6 +112,15 @@ class Fd {
 
 // Of a child that must end within seconds (it is killed then): its exit code, or minus its signal.
 [[nodiscard]] int exit_code(pid_t child);
+
+// Runs `work` in another process; its exit code is what it returns. Threads of ours may have held the
+// allocator's lock at this moment, which nobody frees in the child: `work` must not allocate.
+template <class Work>
+[[nodiscard]] pid_t in_child(Work work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  return child;
+}
 
 // Becomes true within some seconds: for what happens on its own on other threads or with lifetimes.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);

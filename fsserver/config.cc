@@ -14,6 +14,7 @@ void take(TomlReader& reader, std::string_view key, std::int64_t min, std::int64
 void read_limits(TomlReader& reader, ServerLimits& limits) {
   constexpr std::int64_t kCountMax = 1'000'000;
   constexpr std::int64_t kMebibytesMax = 1'000'000;
+  constexpr std::int64_t kRequestMebibytesMin = 64;  // what one client may send unasked
   constexpr std::int64_t kMillisecondsMax = 3'600'000;
   constexpr std::int64_t kSecondsMax = 30 * 24 * 3600;
   take(reader, "workers", 2, kWorkersMax, limits.workers);
@@ -23,7 +24,7 @@ void read_limits(TomlReader& reader, ServerLimits& limits) {
   take(reader, "reply_memory_mib", 16, kMebibytesMax, mebibytes);
   if (mebibytes != 0) limits.reply_memory_bytes = static_cast<ByteCount>(mebibytes) << 20;
   mebibytes = 0;
-  take(reader, "request_memory_mib", 16, kMebibytesMax, mebibytes);
+  take(reader, "request_memory_mib", kRequestMebibytesMin, kMebibytesMax, mebibytes);
   if (mebibytes != 0) limits.request_memory_bytes = static_cast<ByteCount>(mebibytes) << 20;
   take(reader, "attr_lifetime_ms", 0, kMillisecondsMax, limits.attr_lifetime_ms);
   take(reader, "session_keep_s", 0, kSecondsMax, limits.session_keep);

@@ -52,7 +52,7 @@ The control socket (by default /run/tusk-wanPID.sock) takes one command a line a
 
 Examples
   A transatlantic gigabit:          tusk-wan --rate 1gbit --delay 50ms --loss 0.1%
-  The rate falls after 10 s:        tusk-wan --rate 1gbit --delay 25ms --at 10s rate=100mbit --at 20s rate=1gbit
+  The rate falls after 10 s:        tusk-wan --rate 1gbit --delay 25ms --at 10s rate=100mbit
   A home line:                      tusk-wan --ab-rate 50mbit --ba-rate 500mbit --delay 10ms --queue 500ms
   Cut a running path:               tusk-wan --control /run/tusk-wan1234.sock --send "outage on"
 )";

@@ -104,6 +104,11 @@ TEST(Config, SaysWhereTheTomlIsBroken) {
               HasSubstr("must be a table"));
 }
 
+TEST(Config, ServesAtLeastWhatOneClientMaySend) {
+  EXPECT_THAT(complaints_about("[limits]\nrequest_memory_mib = 16\n[[export]]\nname=\"x\"\npath=\"/x\""),
+              HasSubstr("must be a whole number from 64"));
+}
+
 TEST(AccessStore, KeepsHashesOnlyAndTheFilesPrivate) {
   TempDir dir;
   const auto store = AccessStore::open(dir / "state").value();

@@ -2,14 +2,16 @@
 //
 //   tusk-sim SEED [--secure] [--verbose]          a random scenario; what a failing test names
 //   tusk-sim --rate 1gbit --rtt 100ms --loss 0.1% --size 1gib [--store] [--trace FILE]   one transfer
+//   tusk-sim --flows model,cubic@5s --rate 100mbit --rtt 50ms --queue 50ms   who gets what of a line
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
+#include <ranges>
 
-#include "tests/support/sim_pair.h"
+#include "tests/support/sim_network.h"
 #include "tests/support/sim_scenario.h"
 #include "tests/support/sim_secure_pair.h"
 #include "tests/system/wan/quantity.h"
@@ -36,7 +38,15 @@ struct Arguments {
   bool rested = false;
   std::string trace;
   std::string every = "50ms";
+  // Several flows.
+  std::string flows;
+  std::string lasting = "30s";
 };
+
+const std::map<std::string, transport::CongestionKind> kCongestionKinds{
+    {"model", transport::CongestionKind::kModel},
+    {"cubic", transport::CongestionKind::kCubic},
+    {"bbr", transport::CongestionKind::kBbr}};
 
 // The value, or a sentence and the end.
 template <class T>
@@ -104,13 +114,12 @@ int run_seed(const Arguments& arguments) {
   return 1;
 }
 
-int run_transfer(const Arguments& arguments) {
-  const std::uint64_t rate = must(wan::parse_rate(arguments.rate));
+// What the arguments say of the path and the two ends.
+SimOptions options_of(const Arguments& arguments) {
   const Duration rtt = must(wan::parse_duration(arguments.rtt));
-  const double loss = must(wan::parse_fraction(arguments.loss));
-  const ByteCount size = must(wan::parse_size(arguments.size));
   SimOptions options =
-      symmetric_path(rate, rtt, loss, must(wan::parse_duration(arguments.queue)), arguments.seed.value_or(1));
+      symmetric_path(must(wan::parse_rate(arguments.rate)), rtt, must(wan::parse_fraction(arguments.loss)),
+                     must(wan::parse_duration(arguments.queue)), arguments.seed.value_or(1));
   options.handshake_rtt = rtt;
   options.path.mtu = arguments.mtu;
   options.connection.congestion = arguments.congestion;
@@ -121,6 +130,23 @@ int run_transfer(const Arguments& arguments) {
     options.path.to_server = changed.ab;
     options.path.to_client = changed.ba;
   }
+  return options;
+}
+
+// Two bandwidth-delay products and a queue's worth, as a mount would keep asked for.
+ByteCount window_of(const Arguments& arguments) {
+  if (!arguments.window.empty()) return must(wan::parse_size(arguments.window));
+  const auto rate = static_cast<double>(must(wan::parse_rate(arguments.rate)));
+  const Duration rtt = must(wan::parse_duration(arguments.rtt));
+  return static_cast<ByteCount>(3 * rate / 8 * (to_seconds(rtt) + 0.05)) + (8 << 20);
+}
+
+int run_transfer(const Arguments& arguments) {
+  const std::uint64_t rate = must(wan::parse_rate(arguments.rate));
+  const Duration rtt = must(wan::parse_duration(arguments.rtt));
+  const double loss = must(wan::parse_fraction(arguments.loss));
+  const ByteCount size = must(wan::parse_size(arguments.size));
+  const SimOptions options = options_of(arguments);
   std::unique_ptr<SimWorld> world;
   if (arguments.secure) {
     auto secure = std::make_unique<SecurePair>(SecureOptions{.world = options});
@@ -143,13 +169,9 @@ int run_transfer(const Arguments& arguments) {
     trace.emplace(*world, sender, arguments.trace == "-" ? std::cout : file);
     world->every(must(wan::parse_duration(arguments.every)), [&trace] { trace->line(); });
   }
-  // Two bandwidth-delay products and a queue's worth, as a mount would keep asked for.
-  const auto usual =
-      static_cast<ByteCount>(3 * static_cast<double>(rate) / 8 * (to_seconds(rtt) + 0.05)) + (8 << 20);
-  const ByteCount window = arguments.window.empty() ? usual : must(wan::parse_size(arguments.window));
   if (arguments.rested) world->run_for(1s + 6 * rtt);
   const Duration start = world->elapsed();
-  world->traffic().stream(size, window,
+  world->traffic().stream(size, window_of(arguments),
                           arguments.store ? SimTraffic::Kind::kStore : SimTraffic::Kind::kFetch);
   const bool done = world->run_until([&] { return world->traffic().bytes_done() >= size; }, start + 24h);
   const double seconds = to_seconds(world->elapsed() - start);
@@ -174,6 +196,58 @@ int run_transfer(const Arguments& arguments) {
   return done && world->traffic().complaints().empty() ? 0 : 1;
 }
 
+struct Flow {
+  std::string name;
+  transport::CongestionKind congestion;
+  Duration joins{};
+};
+
+std::vector<Flow> flows_of(const std::string& text) {
+  std::vector<Flow> flows;
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string word(part.begin(), part.end());
+    const std::size_t at = word.find('@');
+    const auto kind = kCongestionKinds.find(word.substr(0, at));
+    if (kind == kCongestionKinds.end())
+      must<int>(fail(ErrorCode::kBadConfig, "'" + word + "' is no flow: model, cubic or bbr, then @TIME"));
+    flows.push_back({word, kind->second});
+    if (at != std::string::npos) flows.back().joins = must(wan::parse_duration(word.substr(at + 1)));
+  }
+  std::ranges::stable_sort(flows, {}, &Flow::joins);
+  return flows;
+}
+
+// A line for every interval: what each flow got, in percent of the line, and the queue.
+int run_flows(const Arguments& arguments) {
+  constexpr ByteCount kForEver = ByteCount{1} << 50;
+  const std::vector<Flow> flows = flows_of(arguments.flows);
+  const auto rate = static_cast<double>(must(wan::parse_rate(arguments.rate)));
+  const Duration every = must(wan::parse_duration(arguments.every));
+  const Duration lasting = must(wan::parse_duration(arguments.lasting));
+  SimNetwork network(options_of(arguments));
+  const Link& link = network.link(Role::kClient);
+  std::printf("%8s", "time s");
+  for (const Flow& flow : flows) std::printf(" %10s", flow.name.c_str());
+  std::printf(" %8s %8s %8s\n", "Jain", "queue ms", "dropped");
+  while (network.elapsed() < lasting) {
+    while (network.pairs().size() < flows.size() && flows[network.pairs().size()].joins <= network.elapsed())
+      network.join(flows[network.pairs().size()].congestion)
+          .traffic()
+          .stream(kForEver, window_of(arguments), SimTraffic::Kind::kFetch);
+    const Shares shares(network);
+    const std::uint64_t dropped = link.statistics().dropped();
+    network.run_for(every);
+    std::printf("%8.2f", to_seconds(network.elapsed()));
+    const auto rates = shares.rates();
+    for (const double share : rates) std::printf(" %10.1f", 100 * share / rate);
+    for (std::size_t i = rates.size(); i < flows.size(); ++i) std::printf(" %10s", "-");
+    std::printf(" %8.3f %8.1f %8lu\n", jain_index(rates),
+                to_seconds(network.link(Role::kClient).backlog(network.now())) * 1e3,
+                link.statistics().dropped() - dropped);
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace tusk::support
 
@@ -193,17 +267,17 @@ int main(int argc, char** argv) {
   app.add_option("--mtu", arguments.mtu, "bytes of an IP packet")->check(CLI::Range(1260, 65535));
   app.add_option("--window", arguments.window, "bytes asked for at a time; by default enough for the path");
   app.add_option("--set", arguments.extra, "more of the path, as jitter=2ms,ab-loss=1% (ab: to the server)");
-  const std::map<std::string, tusk::transport::CongestionKind> kinds{
-      {"model", tusk::transport::CongestionKind::kModel},
-      {"cubic", tusk::transport::CongestionKind::kCubic},
-      {"bbr", tusk::transport::CongestionKind::kBbr}};
   app.add_option("--congestion", arguments.congestion, "the controller of both sides")
-      ->transform(CLI::CheckedTransformer(kinds, CLI::ignore_case));
+      ->transform(CLI::CheckedTransformer(tusk::support::kCongestionKinds, CLI::ignore_case));
   app.add_flag("--rested", arguments.rested, "the connection is some seconds old, as a mount that is used");
   app.add_flag("--store", arguments.store, "the client sends");
   app.add_option("--trace", arguments.trace, "CSV of the sender's state over time; - is standard output");
   app.add_option("--every", arguments.every, "interval of the trace's lines");
+  app.add_option("--flows", arguments.flows,
+                 "flows that share the line and when they join, as model,cubic@5s");
+  app.add_option("--lasting", arguments.lasting, "how long flows are watched");
   CLI11_PARSE(app, argc, argv);
+  if (!arguments.flows.empty()) return tusk::support::run_flows(arguments);
   const bool transfer = rate->count() + rtt->count() + loss->count() + size->count() > 0;
   if (!transfer && !arguments.seed) {
     std::cerr << "tusk-sim: a seed, or a transfer with --rate, --rtt, --loss, --size; see --help\n";

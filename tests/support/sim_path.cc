@@ -9,8 +9,13 @@ constexpr std::uint64_t kDamageStream = 0xda3a6e;
 
 }  // namespace
 
-SimPath::SimPath(const Options& options, std::uint64_t seed)
-    : links_{Link(options.to_client, seed * 2 + 1), Link(options.to_server, seed * 2 + 2)},
+std::shared_ptr<SimPath::Links> SimPath::make_links(const Options& options, std::uint64_t seed) {
+  return std::make_shared<Links>(
+      Links{Link(options.to_client, seed * 2 + 1), Link(options.to_server, seed * 2 + 2)});
+}
+
+SimPath::SimPath(const Options& options, std::uint64_t seed, std::shared_ptr<Links> links)
+    : links_(std::move(links)),
       damage_(seed ^ kDamageStream),
       mtu_(options.mtu),
       deliver_damaged_(options.deliver_damaged) {}
@@ -28,7 +33,7 @@ void SimPath::inject(TimePoint now, Role receiver, std::span<const std::byte> by
     ++too_large_;
     return;
   }
-  const Verdict verdict = links_[index(receiver)].enqueue(now, size + kIpOverhead);
+  const Verdict verdict = link(receiver).enqueue(now, size + kIpOverhead);
   if (verdict.copies == 0 || (verdict.corrupted && !deliver_damaged_)) return;
   const std::uint32_t buffer = take_buffer();
   buffers_[buffer].bytes.assign(bytes.begin(), bytes.end());
@@ -60,8 +65,8 @@ std::optional<SimPath::Arrival> SimPath::poll_arrival(TimePoint now) {
 }
 
 void SimPath::change(TimePoint now, const LinkParameters& to_server, const LinkParameters& to_client) {
-  retime(Role::kServer, links_[index(Role::kServer)].change(now, to_server));
-  retime(Role::kClient, links_[index(Role::kClient)].change(now, to_client));
+  retime(Role::kServer, link(Role::kServer).change(now, to_server));
+  retime(Role::kClient, link(Role::kClient).change(now, to_client));
 }
 
 void SimPath::retime(Role receiver, const Retiming& retiming) {

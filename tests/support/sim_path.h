@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -48,10 +49,14 @@ class SimPath {
     std::span<std::byte> bytes;  // until the next call of a non-const member; may be overwritten
   };
 
+  // What the packets of several paths can have in common: the bottleneck of each direction, by receiver.
+  using Links = std::array<Link, 2>;
+
   // Sees a datagram before it meets the link, may change its bytes; false: it is dropped.
   using Sieve = std::function<bool(std::span<std::byte> datagram)>;
 
-  SimPath(const Options& options, std::uint64_t seed);
+  [[nodiscard]] static std::shared_ptr<Links> make_links(const Options& options, std::uint64_t seed);
+  SimPath(const Options& options, std::uint64_t seed, std::shared_ptr<Links> links);
 
   // `size`: what the datagram takes on the wire, which need not be its bytes' number.
   void send(TimePoint now, Role receiver, std::span<std::byte> bytes, std::uint32_t size, SimAddress address);
@@ -66,15 +71,17 @@ class SimPath {
   // Sieves stay for good; each sees what the earlier ones let through.
   void add_sieve(Role receiver, Sieve sieve) { sieves_[index(receiver)].push_back(std::move(sieve)); }
   void change(TimePoint now, const LinkParameters& to_server, const LinkParameters& to_client);
+  // The link to `receiver` was changed: what stands in its queue leaves at another time.
+  void retime(Role receiver, const Retiming& retiming);
   void change_mtu(std::uint32_t mtu) { mtu_ = mtu; }
 
   [[nodiscard]] const LinkParameters& parameters(Role receiver) const {
-    return links_[index(receiver)].parameters();
+    return (*links_)[index(receiver)].parameters();
   }
   [[nodiscard]] const LinkStatistics& statistics(Role receiver) const {
-    return links_[index(receiver)].statistics();
+    return (*links_)[index(receiver)].statistics();
   }
-  [[nodiscard]] Link& link(Role receiver) { return links_[index(receiver)]; }
+  [[nodiscard]] Link& link(Role receiver) { return (*links_)[index(receiver)]; }
   [[nodiscard]] std::uint64_t too_large() const { return too_large_; }
   [[nodiscard]] std::size_t under_way() const { return flights_.size(); }
 
@@ -98,11 +105,10 @@ class SimPath {
   };
 
   static constexpr std::size_t index(Role role) { return static_cast<std::size_t>(role); }
-  void retime(Role receiver, const Retiming& retiming);
   [[nodiscard]] std::uint32_t take_buffer();
   void release(std::uint32_t buffer);
 
-  std::array<Link, 2> links_;  // by the receiver's Role
+  const std::shared_ptr<Links> links_;
   Random damage_;
   std::uint32_t mtu_;
   const bool deliver_damaged_;

@@ -23,7 +23,9 @@ SimOptions symmetric_path(std::uint64_t rate, Duration rtt, double loss, Duratio
 
 SimWorld::SimWorld(const SimOptions& options)
     : random_(options.seed),
-      path_(options.path, options.seed),
+      now_(options.begin),
+      path_(options.path, options.seed,
+            options.links ? options.links : SimPath::make_links(options.path, options.seed)),
       traffic_(
           options.seed, [this] { return now_; },
           [this](Duration delay, std::function<void()> action) { after(delay, std::move(action)); }) {}
@@ -62,11 +64,14 @@ bool SimWorld::run_to_rest(Duration limit) {
          run_until([this] { return at_rest(); }, limit);
 }
 
-// One moment in which something happens; false: the deadline comes first.
-bool SimWorld::step(TimePoint deadline) {
+TimePoint SimWorld::next_event() {
   transmit();
-  TimePoint next = std::min(next_timeout(), path_.next_arrival());
-  if (!actions_.empty()) next = std::min(next, actions_.top().at);
+  const TimePoint next = std::min(next_timeout(), path_.next_arrival());
+  return actions_.empty() ? next : std::min(next, actions_.top().at);
+}
+
+bool SimWorld::step(TimePoint deadline) {
+  const TimePoint next = next_event();
   if (next > deadline) {
     now_ = std::max(now_, deadline);
     return false;

@@ -3,8 +3,10 @@
 // transport (sim_pair.h), or the transport with keys and a server's front (sim_secure_pair.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <queue>
 #include <string>
 #include <vector>
@@ -23,6 +25,8 @@ struct SimOptions {
   transport::ConnectionConfig connection;  // of both sides; its seed is overwritten
   Duration handshake_rtt{};                // bare transport: what the handshake measured; 0: unknown
   Duration server_clock_ahead{};           // the two clocks have nothing in common
+  Duration begin{};                        // when this pair comes into being
+  std::shared_ptr<SimPath::Links> links;   // shared with other pairs (sim_network.h); none: its own
 };
 
 // Both directions with the same parameters: `rate` bit/s, `rtt` split in two, a queue of `queue`.
@@ -67,6 +71,12 @@ class SimWorld {
   void run_for(Duration duration);
   // Until all calls are answered and both sides have forgotten them, within `limit` since the start.
   bool run_to_rest(Duration limit);
+  // For who runs several worlds: sends what is due and says when the next thing happens ...
+  [[nodiscard]] TimePoint next_event();
+  // ... makes it happen; false: `deadline` comes first ...
+  bool step(TimePoint deadline);
+  // ... or lets time pass in which nothing happens.
+  void advance(TimePoint to) { now_ = std::max(now_, to); }
   // Nothing is asked, answered or unacknowledged.
   [[nodiscard]] bool at_rest() const;
 
@@ -105,7 +115,6 @@ class SimWorld {
     bool operator>(const Action& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
 
-  bool step(TimePoint deadline);
   void mix(std::uint64_t value);
   void sample_held();
 

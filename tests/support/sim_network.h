@@ -1,0 +1,55 @@
+// Several pairs behind one bottleneck in virtual time: how flows share a line.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/support/sim_pair.h"
+
+namespace tusk::support {
+
+class SimNetwork {
+ public:
+  // The line that all share; what a flow does not say otherwise.
+  explicit SimNetwork(SimOptions options);
+
+  // A pair of peers that comes into being now.
+  SimPair& join(transport::CongestionKind congestion = transport::CongestionKind::kModel);
+  [[nodiscard]] const std::vector<std::unique_ptr<SimPair>>& pairs() const { return pairs_; }
+
+  [[nodiscard]] TimePoint now() const { return now_; }
+  [[nodiscard]] Duration elapsed() const { return now_ - TimePoint(); }
+  [[nodiscard]] Link& link(Role receiver) { return (*options_.links)[static_cast<std::size_t>(receiver)]; }
+  void change_links(const std::function<void(LinkParameters& to_server, LinkParameters& to_client)>& edit);
+
+  // Runs for so long, and calls `sample`, if there is one, every `interval`.
+  void run_for(Duration duration, Duration interval = Duration::max(),
+               const std::function<void()>& sample = nullptr);
+
+ private:
+  void run_to(TimePoint end);
+
+  SimOptions options_;
+  TimePoint now_{};
+  std::vector<std::unique_ptr<SimPair>> pairs_;
+};
+
+// What each of several flows that fetch got of the line in a stretch of time.
+class Shares {
+ public:
+  // From now on.
+  explicit Shares(const SimNetwork& network);
+  // Bit/s of each pair since then, in the order they joined; those that joined later are not among them.
+  [[nodiscard]] std::vector<double> rates() const;
+
+ private:
+  const SimNetwork& network_;
+  const TimePoint since_;
+  std::vector<ByteCount> received_;
+};
+
+// (sum x)^2 / (n sum x^2), Jain, Chiu and Hawe 1984: 1 is equal, 1/n is one for all.
+[[nodiscard]] double jain_index(const std::vector<double>& shares);
+
+}  // namespace tusk::support

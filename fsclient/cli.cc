@@ -133,7 +133,7 @@ int umount(const std::filesystem::path& given, bool lazy, bool force) {
   const std::optional<MountedAt> mounted = mounted_at(mountpoint);
   if (!mounted || mounted->type != kFilesystemType)
     return complain(kMountFailed, mountpoint.string() + " is not mounted by Tusk");
-  const std::filesystem::path socket = control_socket(mountpoint);
+  const std::filesystem::path socket = control_socket(mountpoint).value_or("");
   if (!force) {
     const Result<void> flushed = flush_with_progress(socket);
     if (!flushed && flushed.error().code != ErrorCode::kUnreachable)
@@ -172,7 +172,8 @@ int print_status(const std::string& json, bool as_json) {
 int status(const std::string& mountpoint, bool as_json) {
   if (!mountpoint.empty()) {
     const std::filesystem::path place = resolve_mountpoint(mountpoint);
-    const Result<std::string> json = status_of(control_socket(place));
+    const auto socket = control_socket(place);
+    const Result<std::string> json = socket ? status_of(*socket) : fail(ErrorCode::kUnreachable);
     if (json) return print_status(*json, as_json);
     return complain(kNoStatus, json.error().code == ErrorCode::kUnreachable
                                    ? place.string() + " is not mounted by Tusk (or by another user)"

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <list>
 #include <memory>
 #include <thread>
@@ -85,14 +86,53 @@ Result<void> make_private_directory(const std::filesystem::path& directory) {
   return {};
 }
 
-// A name for a mount point that fits into a socket's path: FNV-1a, and the last component for people.
-std::string socket_name(const std::filesystem::path& mountpoint) {
+// False only when nobody can ever answer there again: a daemon that is too busy to accept is alive.
+bool is_alive(const std::filesystem::path& path) {
+  const Result<sockaddr_un> address = address_of(path);
+  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!address || socket.fd() < 0) return true;
+  return ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 ||
+         errno != ECONNREFUSED;
+}
+
+void remove_dead_sockets(const std::filesystem::path& directory) {
+  for (const std::filesystem::path& socket : control_sockets(directory))
+    if (!is_alive(socket)) ::unlink(socket.c_str());
+}
+
+// What the sockets of one mount point begin with: FNV-1a of it, and its last component for people.
+std::string socket_prefix(const std::filesystem::path& mountpoint) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : mountpoint.native()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   std::string name = mountpoint.filename().string().substr(0, 16);
   std::ranges::replace_if(
       name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return fmt::format("{}-{:016x}{}", name, hash, kSuffix);
+  return fmt::format("{}-{:016x}-", name, hash);
+}
+
+// No two daemons share a name, so one that ends late removes nobody else's; and the newest sorts last.
+std::string socket_name(const std::filesystem::path& mountpoint) {
+  timespec since_boot{};
+  ::clock_gettime(CLOCK_BOOTTIME, &since_boot);
+  const auto nanoseconds = static_cast<std::uint64_t>(since_boot.tv_sec) * 1'000'000'000u +
+                           static_cast<std::uint64_t>(since_boot.tv_nsec);
+  return fmt::format("{}{:016x}{}", socket_prefix(mountpoint), nanoseconds, kSuffix);
+}
+
+// A socket appears under its name only once it listens: until then it looks like a dead one.
+Result<Socket> listen_at(const std::filesystem::path& path) {
+  const std::filesystem::path unfinished = path.string() + ".new";
+  TUSK_ASSIGN(const sockaddr_un address, address_of(unfinished));
+  Socket listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (listening.fd() < 0) return fail_errno("socket");
+  if (::bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listening.fd(), static_cast<int>(kConnectionsMax)) != 0 ||
+      ::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const auto error = fail_errno("control socket " + path.string());
+    ::unlink(unfinished.c_str());
+    return error;
+  }
+  return listening;
 }
 
 class Server final : public ControlServer {
@@ -190,30 +230,32 @@ std::filesystem::path control_directory() {
   return fmt::format("/tmp/tusk-{}", ::geteuid());
 }
 
-std::filesystem::path control_socket(const std::filesystem::path& mountpoint) {
-  return control_directory() / socket_name(mountpoint);
+std::optional<std::filesystem::path> control_socket(const std::filesystem::path& mountpoint,
+                                                    const std::filesystem::path& directory) {
+  const std::string prefix = socket_prefix(mountpoint);
+  std::optional<std::filesystem::path> newest;
+  for (std::filesystem::path& socket : control_sockets(directory))
+    if (socket.filename().native().starts_with(prefix)) newest = std::move(socket);
+  return newest;
 }
 
-std::vector<std::filesystem::path> control_sockets() {
+std::vector<std::filesystem::path> control_sockets(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> sockets;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(control_directory(), ignored))
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
     if (entry.path().extension() == kSuffix) sockets.push_back(entry.path());
   std::ranges::sort(sockets);
   return sockets;
 }
 
-Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesystem::path& socket,
-                                                            Handlers handlers) {
-  TUSK_TRY(make_private_directory(socket.parent_path()));
-  TUSK_ASSIGN(const sockaddr_un address, address_of(socket));
-  ::unlink(socket.c_str());
-  Socket listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listening.fd() < 0) return fail_errno("socket");
-  if (::bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listening.fd(), static_cast<int>(kConnectionsMax)) != 0)
-    return fail_errno("control socket " + socket.string());
-  return std::make_unique<Server>(socket, std::move(listening), std::move(handlers));
+Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesystem::path& mountpoint,
+                                                            Handlers handlers,
+                                                            const std::filesystem::path& directory) {
+  TUSK_TRY(make_private_directory(directory));
+  remove_dead_sockets(directory);
+  std::filesystem::path path = directory / socket_name(mountpoint);
+  TUSK_ASSIGN(Socket listening, listen_at(path));
+  return std::make_unique<Server>(std::move(path), std::move(listening), std::move(handlers));
 }
 
 Result<void> control(const std::filesystem::path& socket, std::string_view command,

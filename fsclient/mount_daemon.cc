@@ -164,7 +164,7 @@ class MountedServer {
   Result<void> start() {
     TUSK_TRY(mount_->start(*filesystem_));
     auto control = ControlServer::start(
-        control_socket(settings_.mountpoint),
+        settings_.mountpoint,
         {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },
          .pending = [this] { return filesystem_->pending_bytes(); },
          .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); }});

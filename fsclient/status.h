@@ -41,6 +41,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,10 +70,13 @@ struct MountFacts {
 
 // Where the sockets are: /run/tusk for root, $XDG_RUNTIME_DIR/tusk, else /tmp/tusk-UID. 0700.
 [[nodiscard]] std::filesystem::path control_directory();
-// Of the mount at this place (resolved with resolve_mountpoint()).
-[[nodiscard]] std::filesystem::path control_socket(const std::filesystem::path& mountpoint);
-// Of all mounts of this user, dead ones included.
-[[nodiscard]] std::vector<std::filesystem::path> control_sockets();
+// Of the newest daemon for this place (resolved with resolve_mountpoint()). An earlier one may still be
+// busy: its mount was taken away lazily, or its data is on its way.
+[[nodiscard]] std::optional<std::filesystem::path> control_socket(
+    const std::filesystem::path& mountpoint, const std::filesystem::path& directory = control_directory());
+// Of all daemons of this user, dead ones included.
+[[nodiscard]] std::vector<std::filesystem::path> control_sockets(
+    const std::filesystem::path& directory = control_directory());
 
 // The daemon's side.
 class ControlServer {
@@ -83,9 +87,10 @@ class ControlServer {
     std::function<void(Done<void>)> flush;
   };
 
-  // Removes what a dead daemon left at `socket`.
-  [[nodiscard]] static Result<std::unique_ptr<ControlServer>> start(const std::filesystem::path& socket,
-                                                                    Handlers handlers);
+  // Makes a socket of this daemon's own, and removes those of dead daemons.
+  [[nodiscard]] static Result<std::unique_ptr<ControlServer>> start(
+      const std::filesystem::path& mountpoint, Handlers handlers,
+      const std::filesystem::path& directory = control_directory());
   // Removes the socket; connections end.
   virtual ~ControlServer() = default;
 };

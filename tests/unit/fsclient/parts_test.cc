@@ -1,5 +1,7 @@
 // The small parts: inode table, identities, read-ahead patterns, options, tables, sockets.
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -305,36 +307,73 @@ TEST_F(Status, HasItsKeys) {
   settle();
 }
 
-TEST(Control, AnswersOnItsSocket) {
+class Control : public testing::Test {
+ protected:
+  Control() { ::chmod(directory.path.c_str(), 0700); }
+
+  auto serve(const std::string& mountpoint, ControlServer::Handlers handlers) {
+    return ControlServer::start(mountpoint, std::move(handlers), directory.path);
+  }
+  auto serve_saying(const std::string& status) {
+    return serve("/mnt/m", {.status = [status] { return status; }, .pending = {}, .flush = {}});
+  }
+  [[nodiscard]] auto socket() const { return control_socket("/mnt/m", directory.path); }
+  // What the daemon of /mnt/m says.
+  std::string ask() {
+    std::string answer;
+    EXPECT_TRUE(control(socket().value(), "status", [&](std::string_view line) { answer += line; }));
+    return answer;
+  }
+
   const Directory directory;
-  ASSERT_EQ(::chmod(directory.path.c_str(), 0700), 0);
-  const auto socket = directory.path / "m.sock";
+};
+
+TEST_F(Control, AnswersOnItsSocket) {
   std::promise<Done<void>> flush_asked;
-  auto server = ControlServer::start(
-      socket, {.status = [] { return std::string("{}"); },
-               .pending = [] { return ByteCount{7}; },
-               .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); }});
+  auto server = serve("/mnt/m", {.status = [] { return std::string("{}"); },
+                                 .pending = [] { return ByteCount{7}; },
+                                 .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); }});
   ASSERT_TRUE(server);
+  const std::filesystem::path path = socket().value();
+  EXPECT_EQ(ask(), "{}");
   std::vector<std::string> lines;
   const auto gather = [&](std::string_view line) { lines.emplace_back(line); };
-  ASSERT_TRUE(control(socket, "status", gather));
-  EXPECT_EQ(lines, std::vector<std::string>{"{}"});
-  lines.clear();
-  auto flushing =
-      std::async(std::launch::async, [&] { return control(socket, "flush", gather).has_value(); });
+  auto flushing = std::async(std::launch::async, [&] { return control(path, "flush", gather).has_value(); });
   flush_asked.get_future().get()({});
   EXPECT_TRUE(flushing.get());
   EXPECT_EQ(lines.back(), "{\"pending_bytes\": 0, \"flushed\": true}");
-  ASSERT_TRUE(control(socket, "nonsense", gather));
+  ASSERT_TRUE(control(path, "nonsense", gather));
   server->reset();
-  EXPECT_FALSE(std::filesystem::exists(socket));
-  EXPECT_EQ(control(socket, "status", gather).error().code, ErrorCode::kUnreachable);
+  EXPECT_FALSE(socket());
+  EXPECT_EQ(control(path, "status", gather).error().code, ErrorCode::kUnreachable);
 }
 
-TEST(Control, ADirectoryOthersCanReadIsRefused) {
-  const Directory directory;
+TEST_F(Control, ADaemonThatEndsLateLeavesTheNewOneItsSocket) {
+  auto early = serve_saying("early");
+  auto late = serve_saying("late");
+  EXPECT_EQ(ask(), "late");
+  EXPECT_EQ(control_sockets(directory.path).size(), 2u);
+  early->reset();
+  EXPECT_EQ(ask(), "late");
+}
+
+TEST_F(Control, TheSocketsOfTheDeadAreRemovedAndThoseOfTheLivingAreNot) {
+  const auto other = serve("/mnt/other", {});
+  const auto dead = directory.path / "dead.sock";
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  dead.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ::close(fd);
+  const auto server = serve_saying("alive");
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(control_socket("/mnt/other", directory.path));
+  EXPECT_EQ(ask(), "alive");
+}
+
+TEST_F(Control, ADirectoryOthersCanReadIsRefused) {
   ASSERT_EQ(::chmod(directory.path.c_str(), 0755), 0);
-  EXPECT_FALSE(ControlServer::start(directory.path / "m.sock", {}));
+  EXPECT_FALSE(serve("/mnt/m", {}));
 }
 
 TEST(ThreadScheduler, RunsTasksTimersAndNotifications) {

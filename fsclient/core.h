@@ -21,6 +21,8 @@ class KernelCache {
   virtual ~KernelCache() = default;
   // Drops pages and attributes of an inode.
   virtual void invalidate_inode(NodeId node) = 0;
+  // Drops the attributes, and the pages from the one with the byte at `from` on.
+  virtual void invalidate_from(NodeId node, ByteCount from) = 0;
   // The attributes alone; waits for nothing.
   virtual void invalidate_attributes(NodeId node) = 0;
   virtual void invalidate_entry(NodeId parent, const std::string& name) = 0;

@@ -215,8 +215,9 @@ class Filesystem {
 
   void append(const Asker& asker, const std::shared_ptr<OpenFile>& file, ByteCount offset, SharedBytes bytes,
               Done<std::uint32_t> done);
-  void note_appended(const std::shared_ptr<OpenFile>& file, ByteCount expected, const SharedBytes& bytes,
+  void note_appended(const std::shared_ptr<OpenFile>& file, const SharedBytes& bytes,
                      const schema::WriteReply& reply, TimePoint started);
+  void drop_tail(const InodePointer& inode, ByteCount from, std::move_only_function<void()> done);
   void commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only, Done<void> done);
   void make_durable(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
                     Done<void> done);

@@ -230,14 +230,16 @@ void Filesystem::append(const Asker& asker, const std::shared_ptr<OpenFile>& fil
                             [this, file, offset, bytes, started = core_.scheduler.now(),
                              done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                               if (!reply) return done(std::unexpected(reply.error()));
-                              note_appended(file, offset, bytes, reply->message.write(), started);
-                              done(static_cast<std::uint32_t>(bytes.size()));
+                              note_appended(file, bytes, reply->message.write(), started);
+                              drop_tail(file->inode, std::min(offset, reply->message.write().offset()),
+                                        [count = static_cast<std::uint32_t>(bytes.size()),
+                                         done = std::move(done)]() mutable { done(count); });
                             });
                       });
 }
 
-void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, ByteCount expected,
-                               const SharedBytes& bytes, const schema::WriteReply& reply, TimePoint started) {
+void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const SharedBytes& bytes,
+                               const schema::WriteReply& reply, TimePoint started) {
   Inode& inode = *file->inode;
   core_.counters.written += bytes.size();
   core_.counters.sent += bytes.size();
@@ -254,9 +256,14 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, ByteCount 
     state.data.fill(range.begin, bytes.bytes);
     if (!file->synchronous()) note_uncommitted(state);
   }
-  // The kernel has put the bytes into its cache where it thought the end was.
-  if (reply.offset() != expected)
-    core_.scheduler.post_notification([this, id = inode.id] { core_.kernel.invalidate_inode(id); });
+}
+
+// Others may read the file through the kernel's pages, whose last one ends where the file did.
+void Filesystem::drop_tail(const InodePointer& inode, ByteCount from, std::move_only_function<void()> done) {
+  core_.scheduler.post_notification([&kernel = core_.kernel, inode, from, done = std::move(done)]() mutable {
+    kernel.invalidate_from(inode->id, from);
+    done();
+  });
 }
 
 void Filesystem::note_uncommitted(FileState& file) {

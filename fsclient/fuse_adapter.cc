@@ -405,11 +405,18 @@ void on_removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexc
 
 // ---------------------------------------------------------------- files
 
+// Through its cache the kernel cuts a write where a page ends that it does not have: an append would reach
+// the server in two parts, and another mount's between them.
+void appends_whole(fuse_file_info& file) {
+  file.direct_io = (file.flags & O_APPEND) != 0 && (file.flags & O_ACCMODE) != O_RDONLY;
+}
+
 // An open that the kernel has given up meanwhile is closed again: no RELEASE will come.
 void reply_open(fuse_req_t request, fuse_file_info file, const OpenReply& opened) {
   Filesystem& filesystem = filesystem_of(request);
   file.fh = opened.handle.value();
   file.keep_cache = opened.keep_cache;
+  appends_whole(file);
   if (fuse_reply_open(request, &file) == -ENOENT) filesystem.release(opened.handle, std::nullopt);
 }
 
@@ -432,6 +439,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
         const fuse_entry_param entry = to_entry(created.entry);
         info.fh = created.open.handle.value();
         info.keep_cache = created.open.keep_cache;
+        appends_whole(info);
         if (fuse_reply_create(to, &entry, &info) != -ENOENT) return;
         filesystem.release(created.open.handle, std::nullopt);
         filesystem.forget(created.entry.node, 1);

@@ -227,8 +227,11 @@ void Mount::raise_read_ahead() {
 
 // ---------------------------------------------------------------- what the kernel caches
 
-void Mount::invalidate_inode(NodeId node) {
-  if (session_ != nullptr) fuse_lowlevel_notify_inval_inode(session_, node.value(), 0, 0);
+void Mount::invalidate_inode(NodeId node) { invalidate_from(node, 0); }
+
+void Mount::invalidate_from(NodeId node, ByteCount from) {
+  if (session_ != nullptr)
+    fuse_lowlevel_notify_inval_inode(session_, node.value(), static_cast<off_t>(from), 0);
 }
 
 void Mount::invalidate_attributes(NodeId node) {

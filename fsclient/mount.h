@@ -58,6 +58,7 @@ class Mount final : public KernelCache {
   [[nodiscard]] bool serving() const { return serving_; }
 
   void invalidate_inode(NodeId node) override;
+  void invalidate_from(NodeId node, ByteCount from) override;
   void invalidate_attributes(NodeId node) override;
   void invalidate_entry(NodeId parent, const std::string& name) override;
 

@@ -146,6 +146,33 @@ TEST_F(Data, AppendByTwoProcessesLosesNothing) {
   EXPECT_EQ(std::ranges::count(log, 'a'), kLines * 10);
 }
 
+// What one write appends is one record, also where pages end, and readers see it through what they cached.
+TEST_F(Data, AppendsOfSeveralMountsAreWhole) {
+  write_file(on_server("log"), "");
+  const std::string ours = std::string(50, 'a') + "\n";
+  const std::string theirs = std::string(50, 'b') + "\n";
+  const Fd here(in_mount("log"), O_WRONLY | O_APPEND);
+  const Fd there(on_server("log"), O_WRONLY | O_APPEND);
+  const Fd reader(in_mount("log"), O_RDONLY);
+  off_t end = 0;
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_EQ(::write(there.get(), theirs.data(), theirs.size()), static_cast<ssize_t>(theirs.size()));
+    ASSERT_EQ(::write(here.get(), ours.data(), ours.size()), static_cast<ssize_t>(ours.size()));
+    ASSERT_EQ(read_at(reader, end, ours.size() + theirs.size()), theirs + ours) << i;
+    end += static_cast<off_t>(ours.size() + theirs.size());
+  }
+}
+
+TEST_F(Data, ALargeAppendIsOneWrite) {
+  write_file(on_server("log"), "begin");
+  const std::string record = noise((1 << 20) - 4096);
+  const Fd fd(in_mount("log"), O_WRONLY | O_APPEND);
+  const auto writes = mounted_->caller().calls(schema::Request::kWrite);
+  ASSERT_EQ(::write(fd.get(), record.data(), record.size()), static_cast<ssize_t>(record.size()));
+  EXPECT_EQ(mounted_->caller().calls(schema::Request::kWrite), writes + 1);
+  EXPECT_EQ(read_file(on_server("log")), "begin" + record);
+}
+
 TEST_F(Data, TruncateCutsAndExtends) {
   const std::string content = noise(700'000);
   write_file(in_mount("a"), content);

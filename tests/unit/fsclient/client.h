@@ -20,10 +20,12 @@ namespace tusk::client {
 class FakeKernel final : public KernelCache {
  public:
   void invalidate_inode(NodeId node) override { inodes.push_back(node); }
+  void invalidate_from(NodeId node, ByteCount from) override { tails.emplace_back(node, from); }
   void invalidate_attributes(NodeId node) override { attributes.push_back(node); }
   void invalidate_entry(NodeId, const std::string& name) override { entries.push_back(name); }
 
   std::vector<NodeId> inodes;
+  std::vector<std::pair<NodeId, ByteCount>> tails;
   std::vector<NodeId> attributes;
   std::vector<std::string> entries;
 };

@@ -234,7 +234,7 @@ TEST_F(Writing, AppendGoesWhereTheServersEndIs) {
   const auto answer = write(file, 4, "three\n", true);
   EXPECT_EQ(*finished(answer), 6u);
   EXPECT_EQ(server.content("log"), "one\ntwo\nthree\n");
-  EXPECT_FALSE(kernel.inodes.empty());  // it had put the bytes elsewhere
+  EXPECT_THAT(kernel.tails, testing::ElementsAre(testing::Pair(testing::_, 4)));  // pages end where it was
 }
 
 TEST_F(Writing, AMappedPageOfAFileOpenForAppendingGoesToItsPlace) {

@@ -65,8 +65,10 @@ class SshServer:
             (self.folder / "passwd").write_text(f"root:x:0:0:root:{self.folder}:/bin/sh\n"
                                                 "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
             (self.folder / "shadow").write_text("root:*:1::::::\nsshd:*:1::::::\n")
-            command = ["unshare", "--mount", "sh", "-ec", AS_ROOT.format(folder=shlex.quote(str(self.folder))), "sh",
-                       *command]
+            # Processes of its own, too: those of connections that were cut would outlive it and pin every mount.
+            isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+            prepare = AS_ROOT.format(folder=shlex.quote(str(self.folder)))
+            command = [*isolated, "sh", "-ec", prepare, "sh", *command]
         with open(self.folder / "log", "wb") as log:
             self._process = popen_in(self.wan.ns_b, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                      env=self._environment)

@@ -6,8 +6,8 @@
 #include "fsserver/cli.h"
 #include "fsserver/config.h"
 #include "fsserver/daemon.h"
+#include "fsserver/located.h"
 #include "fsserver/state_file.h"
-#include "fsserver/status_file.h"
 #include "proto/io/clock.h"
 #include "proto/rpc/mount_url.h"
 
@@ -15,15 +15,6 @@ namespace tusk::server {
 namespace {
 
 std::unexpected<Error> bad(std::string what) { return fail(ErrorCode::kBadConfig, std::move(what)); }
-
-Result<ServerConfig> load_config(const std::string& file) {
-  auto text = read_state_file(file);
-  if (!text) return bad(file + ": " + std::string(error_name(text.error().code)));
-  if (!*text) return bad(file + ": there is no such file");
-  auto config = parse_config(**text);
-  if (!config) return bad(to_text(config.error(), file));
-  return std::move(*config);
-}
 
 // For people who will paste it.
 Result<void> print_line(const std::string& text) {
@@ -48,52 +39,23 @@ Result<ExportSettings> shared_export(const ShareArguments& arguments) {
   return settings;
 }
 
-// The state directory of a running or future server, and where it listens.
-struct Located {
-  std::filesystem::path state_dir;
-  std::vector<io::Address> listen;
-  std::optional<std::vector<ExportSettings>> exports;  // known from a configuration file
-};
-
-Result<Located> locate(const StateArguments& arguments) {
-  Located located;
-  if (!arguments.config_file.empty()) {
-    TUSK_ASSIGN(ServerConfig config, load_config(arguments.config_file));
-    located.state_dir = config.state_dir;
-    located.listen = config.listen;
-    located.exports = config.exports;
-  }
-  if (!arguments.state_dir.empty()) located.state_dir = arguments.state_dir;
-  if (located.state_dir.empty()) {
-    TUSK_ASSIGN(located.state_dir, default_state_dir());
-  }
-  // A running server knows best which port it has.
-  if (const auto status = read_status(located.state_dir); status && *status && !(*status)->listen.empty()) {
-    located.listen.clear();
-    for (const std::string& text : (*status)->listen)
-      if (const auto address = io::parse(text)) located.listen.push_back(*address);
-  }
-  if (located.listen.empty()) located.listen = {io::Address::any(rpc::kDefaultPort)};
-  return located;
-}
-
-Result<void> check_exported(const Located& located, const std::string& name) {
-  TUSK_TRY(check_export_name(name));
-  if (!located.exports) return {};
-  for (const ExportSettings& exported : *located.exports)
-    if (exported.name == name) return {};
-  return bad("the configuration has no export named '" + name + "'");
-}
-
-Result<void> set_host(rpc::MountUrl& url, const std::string& host, const Located& located) {
-  url.host = public_host(located.listen);
-  url.port = located.listen.front().port();
-  if (host.empty()) return {};
+// `host`: HOST[:PORT], or empty for what the server says.
+Result<rpc::MountUrl> url_of(const std::string& export_name, const Reachable& reachable,
+                             const std::string& host) {
+  rpc::MountUrl url;
+  url.export_name = export_name;
+  url.host = public_host(reachable.listen);
+  url.port = reachable.listen.empty() ? rpc::kDefaultPort : reachable.listen.front().port();
+  if (host.empty()) return url;
   auto parsed = rpc::MountUrl::parse("tusk://" + host + "/x");
   if (!parsed) return bad("--host: " + parsed.error().context);
   url.host = parsed->host;
   if (host.ends_with(":" + std::to_string(parsed->port))) url.port = parsed->port;
-  return {};
+  return url;
+}
+
+void print_warning(const std::string& warning) {
+  if (!warning.empty()) std::fprintf(stderr, "tuskd: warning: %s\n", warning.c_str());
 }
 
 std::string moment(std::int64_t unix_s) {
@@ -103,6 +65,17 @@ std::string moment(std::int64_t unix_s) {
   ::localtime_r(&time, &broken_down);
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &broken_down);
   return text;
+}
+
+void print_server(const ServerStatus& server) {
+  std::string listen;
+  for (const std::string& address : server.listen) listen += " " + address;
+  std::printf("tuskd (pid %d) on%s: %zu connected\n", server.pid, listen.c_str(), server.clients.size());
+  for (const ConnectedClient& client : server.clients)
+    std::printf("  %s %s '%s' at %s, since %s, %zu files open, key %s\n", client.export_name.c_str(),
+                std::string(access_name(client.access)).c_str(), client.client_name.c_str(),
+                client.peer.address.c_str(), moment(client.since_unix_s).c_str(), client.open_files,
+                client.peer.key.to_text().c_str());
 }
 
 }  // namespace
@@ -163,54 +136,43 @@ Result<void> check_config(const std::string& config_file) {
 
 Result<void> print_token(const TokenArguments& arguments) {
   TUSK_ASSIGN(const Located located, locate(arguments.state));
-  TUSK_TRY(check_exported(located, arguments.export_name));
+  TUSK_ASSIGN(const Reachable reachable, find_export(located, arguments.export_name));
   std::optional<std::int64_t> expires;
   const std::int64_t now = io::unix_seconds();
   if (!arguments.expires.empty()) {
     TUSK_ASSIGN(const std::int64_t lifetime, parse_lifetime(arguments.expires));
     expires = now + lifetime;
   }
-  rpc::MountUrl url;
-  TUSK_TRY(set_host(url, arguments.host, located));
-  url.export_name = arguments.export_name;
+  TUSK_ASSIGN(rpc::MountUrl url, url_of(arguments.export_name, reachable, arguments.host));
   TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
   TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(located.state_dir));
   url.fingerprint = identity.fingerprint();
   const Access access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
   TUSK_ASSIGN(url.token, store->new_token(arguments.export_name, access, expires, now));
+  print_warning(reachable.warning);
   return print_line(url.to_text());
 }
 
 Result<void> allow(const AllowArguments& arguments) {
   TUSK_ASSIGN(const Located located, locate(arguments.state));
-  TUSK_TRY(check_exported(located, arguments.export_name));
+  TUSK_ASSIGN(const Reachable reachable, find_export(located, arguments.export_name));
   const auto key = crypto::Fingerprint::parse(arguments.fingerprint);
   if (!key) return bad("'" + arguments.fingerprint + "' is not a client's fingerprint (43 characters)");
   TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
   const Access access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
   TUSK_TRY(store->allow({*key, arguments.export_name, access}));
   TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(located.state_dir));
-  rpc::MountUrl url;
-  TUSK_TRY(set_host(url, "", located));
-  url.export_name = arguments.export_name;
+  TUSK_ASSIGN(rpc::MountUrl url, url_of(arguments.export_name, reachable, ""));
   url.fingerprint = identity.fingerprint();
+  print_warning(reachable.warning);
   std::fprintf(stderr, "The holder of that key may now mount:\n");
   return print_line(url.to_text());
 }
 
 Result<void> print_clients(const StateArguments& arguments) {
   TUSK_ASSIGN(const Located located, locate(arguments));
-  TUSK_ASSIGN(const auto status, read_status(located.state_dir));
-  if (!status) {
-    std::printf("No server is running with %s.\n", located.state_dir.c_str());
-  } else {
-    std::printf("%zu connected\n", status->clients.size());
-    for (const ConnectedClient& client : status->clients)
-      std::printf("  %s %s '%s' at %s, since %s, %zu files open, key %s\n", client.export_name.c_str(),
-                  std::string(access_name(client.access)).c_str(), client.client_name.c_str(),
-                  client.peer.address.c_str(), moment(client.since_unix_s).c_str(), client.open_files,
-                  client.peer.key.to_text().c_str());
-  }
+  if (located.running.empty()) std::printf("No server is running with %s.\n", located.state_dir.c_str());
+  for (const ServerStatus& server : located.running) print_server(server);
   TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
   const auto allowed = store->allowed();
   std::printf("%zu allowed by key\n", allowed.size());

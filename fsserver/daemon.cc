@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "fsserver/state_file.h"
-#include "fsserver/status_file.h"
 #include "proto/io/clock.h"
 
 namespace tusk::server {
@@ -129,6 +128,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
   endpoint.connections_max = daemon->config_.limits.connections;
   endpoint.request_memory_max = daemon->config_.limits.request_memory_bytes;
   TUSK_ASSIGN(daemon->endpoint_, rpc::ServerEndpoint::start(std::move(endpoint), *daemon->service_));
+  daemon->write_status();
   return daemon;
 }
 
@@ -139,13 +139,29 @@ Daemon::~Daemon() {
     spdlog::warn("some operations are still running after {} s; not waiting for them",
                  to_seconds(kShutdownMax));
   endpoint_.reset();
-  if (!written_status_.empty()) ::unlink(status_file(config_.state_dir).c_str());
+  status_file_.remove();
   // A thread that hangs in a disk's system call cannot be joined before the disk lets go of it.
   if (!idle) ::_exit(EXIT_SUCCESS);
 }
 
+// Tokens open a name, on every server that uses this state: under one name, two directories would open to
+// each other's guests.
+Result<void> Daemon::check_names_are_free(const std::vector<ExportSettings>& settings) const {
+  TUSK_ASSIGN(const auto servers, running_servers(config_.state_dir));
+  for (const ServerStatus& server : servers)
+    for (const ServerStatus::Exported& taken : server.exports)
+      for (const ExportSettings& wanted : settings) {
+        if (server.pid == ::getpid() || taken.name != wanted.name || taken.path == wanted.path) continue;
+        return fail(ErrorCode::kBadConfig, "another tuskd (pid " + std::to_string(server.pid) + ") exports " +
+                                               taken.path.string() + " as '" + taken.name +
+                                               "': choose another name, or another state directory");
+      }
+  return {};
+}
+
 Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(
     const std::vector<ExportSettings>& settings) {
+  TUSK_TRY(check_names_are_free(settings));
   const crypto::Secret secret = identity_.derive_secret(kHandleSecretLabel);
   std::vector<std::shared_ptr<Export>> opened;
   for (const ExportSettings& wanted : settings) {
@@ -181,15 +197,15 @@ void Daemon::end_withdrawn_rights() {
 }
 
 void Daemon::write_status() {
-  ServerStatus status{.pid = ::getpid(), .listen = {}, .clients = service_->clients()};
+  ServerStatus status{.pid = ::getpid(), .listen = {}, .exports = {}, .clients = service_->clients()};
   for (const io::Address& address : endpoint_->local_addresses())
     status.listen.push_back(address.to_string());
+  for (const auto& exported : exports_)
+    status.exports.push_back({exported->name(), exported->settings().path});
   std::ranges::sort(status.clients, {}, [](const ConnectedClient& client) { return client.peer.connection; });
-  std::string text = to_toml(status);
-  if (text == written_status_) return;
-  if (auto written = write_state_file(status_file(config_.state_dir), text); !written)
-    spdlog::warn("`tuskd clients` will show nothing: {}", written.error().message());
-  written_status_ = std::move(text);
+  if (auto written = status_file_.update(status); !written)
+    spdlog::warn("`tuskd clients` and `tuskd token` will not know of this server: {}",
+                 written.error().message());
 }
 
 void Daemon::run(const std::function<Result<ServerConfig>()>& reload) {

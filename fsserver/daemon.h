@@ -9,6 +9,7 @@
 #include "fsserver/access_store.h"
 #include "fsserver/config.h"
 #include "fsserver/file_service.h"
+#include "fsserver/status_file.h"
 #include "proto/base/result.h"
 #include "proto/crypto/identity.h"
 #include "proto/rpc/server_endpoint.h"
@@ -40,8 +41,9 @@ class Daemon {
 
  private:
   Daemon(ServerConfig config, crypto::Identity identity)
-      : config_(std::move(config)), identity_(std::move(identity)) {}
+      : config_(std::move(config)), identity_(std::move(identity)), status_file_(config_.state_dir) {}
 
+  [[nodiscard]] Result<void> check_names_are_free(const std::vector<ExportSettings>& settings) const;
   [[nodiscard]] Result<std::vector<std::shared_ptr<Export>>> open_exports(
       const std::vector<ExportSettings>& settings);
   void apply(const Result<ServerConfig>& fresh);
@@ -54,7 +56,7 @@ class Daemon {
   std::vector<std::shared_ptr<Export>> exports_;
   std::unique_ptr<FileService> service_;
   std::unique_ptr<rpc::ServerEndpoint> endpoint_;  // last: calls the service
-  std::string written_status_;
+  StatusFile status_file_;
 };
 
 // As many descriptors as the system lets this process have.

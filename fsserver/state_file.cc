@@ -25,10 +25,12 @@ Result<void> write_all(const Fd& fd, std::string_view content) {
   return {};
 }
 
-std::string unique_suffix() {
-  std::array<std::byte, 9> bytes{};
-  crypto::random_bytes(bytes);
-  return crypto::base64url_encode(bytes);
+Result<void> lock(const Fd& fd) {
+  int result = 0;
+  do result = ::flock(fd.number(), LOCK_EX);
+  while (result != 0 && errno == EINTR);
+  if (result != 0) return fail_errno("lock");
+  return {};
 }
 
 std::string environment(const char* name) {
@@ -36,7 +38,38 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
+enum class Locked : bool { kNo, kYes };
+
+Result<Fd> write_whole(const std::filesystem::path& file, std::string_view content, Locked locked) {
+  Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd.valid()) return fail_errno("");
+  TUSK_TRY(write_all(fd, content));
+  if (locked == Locked::kYes) TUSK_TRY(lock(fd));
+  return fd;
+}
+
+Result<Fd> replace_file(const std::filesystem::path& file, std::string_view content, Locked locked) {
+  const std::string temporary = file.string() + ".new-" + unique_suffix();
+  auto fd = write_whole(temporary, content, locked);
+  if (fd && ::rename(temporary.c_str(), file.c_str()) != 0) fd = fail_errno("");
+  if (!fd) {
+    ::unlink(temporary.c_str());
+    return fail(fd.error().code, "cannot write " + file.string());
+  }
+  const std::filesystem::path parent =
+      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  const Fd directory(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.valid()) (void)::fsync(directory.number());
+  return fd;
+}
+
 }  // namespace
+
+std::string unique_suffix() {
+  std::array<std::byte, 9> bytes{};
+  crypto::random_bytes(bytes);
+  return crypto::base64url_encode(bytes);
+}
 
 Result<std::optional<std::string>> read_state_file(const std::filesystem::path& file, std::size_t bytes_max) {
   const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -55,35 +88,19 @@ Result<std::optional<std::string>> read_state_file(const std::filesystem::path& 
 }
 
 Result<void> write_state_file(const std::filesystem::path& file, std::string_view content) {
-  const std::string temporary = file.string() + ".new-" + unique_suffix();
-  {
-    const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!fd.valid()) return fail_errno(temporary);
-    if (auto written = write_all(fd, content); !written) {
-      ::unlink(temporary.c_str());
-      return fail(written.error().code, file.string());
-    }
-  }
-  if (::rename(temporary.c_str(), file.c_str()) != 0) {
-    auto failed = fail_errno(file.string());
-    ::unlink(temporary.c_str());
-    return failed;
-  }
-  const std::filesystem::path parent =
-      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  const Fd directory(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.valid()) (void)::fsync(directory.number());
+  TUSK_TRY(replace_file(file, content, Locked::kNo));
   return {};
+}
+
+Result<Fd> write_locked_state_file(const std::filesystem::path& file, std::string_view content) {
+  return replace_file(file, content, Locked::kYes);
 }
 
 Result<Fd> lock_state_dir(const std::filesystem::path& dir) {
   const std::filesystem::path file = dir / "lock";
   Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd.valid()) return fail_errno(file.string());
-  int result = 0;
-  do result = ::flock(fd.number(), LOCK_EX);
-  while (result != 0 && errno == EINTR);
-  if (result != 0) return fail_errno(file.string());
+  if (const auto locked = lock(fd); !locked) return fail(locked.error().code, file.string());
   return fd;
 }
 

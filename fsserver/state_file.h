@@ -22,6 +22,13 @@ constexpr std::size_t kStateFileBytesMax = 8 << 20;
 // 0600, durable, and never half there.
 [[nodiscard]] Result<void> write_state_file(const std::filesystem::path& file, std::string_view content);
 
+// As write_state_file(), but locked (flock) before it has its name: nobody else gets that lock as long as the
+// descriptor is open, which ends with this process at the latest.
+[[nodiscard]] Result<Fd> write_locked_state_file(const std::filesystem::path& file, std::string_view content);
+
+// Twelve random characters, for the names of files that must not meet others.
+[[nodiscard]] std::string unique_suffix();
+
 // Holds off other tuskd commands that change the directory, as long as it lives. Waits.
 [[nodiscard]] Result<Fd> lock_state_dir(const std::filesystem::path& dir);
 

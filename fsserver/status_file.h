@@ -1,28 +1,53 @@
-// connected.toml in the state directory: what a running server tells `tuskd clients`.
+// What each running server tells `tuskd clients` and `tuskd token`: running/PID-RANDOM.toml in the state
+// directory, one for each server that uses it.
+//
+// A server holds a lock on its file, which the kernel takes away when it dies, however it dies: a file that
+// nobody holds was left behind. (Its pid tells nothing: another process may have it by now.)
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "fsserver/fd.h"
 #include "fsserver/file_service.h"
 #include "proto/base/result.h"
 
 namespace tusk::server {
 
 struct ServerStatus {
+  struct Exported {
+    std::string name;
+    std::filesystem::path path;
+  };
   pid_t pid = 0;
   std::vector<std::string> listen;
+  std::vector<Exported> exports;
   std::vector<ConnectedClient> clients;
 };
 
-[[nodiscard]] std::filesystem::path status_file(const std::filesystem::path& state_dir);
-[[nodiscard]] std::string to_toml(const ServerStatus& status);
-// Nothing when no server is running there (a file left behind by one that was killed does not count).
-[[nodiscard]] Result<std::optional<ServerStatus>> read_status(const std::filesystem::path& state_dir);
+// This server's own; removed with the object.
+class StatusFile {
+ public:
+  explicit StatusFile(const std::filesystem::path& state_dir);
+  ~StatusFile() { remove(); }
+  StatusFile(const StatusFile&) = delete;
+  StatusFile& operator=(const StatusFile&) = delete;
+
+  // Writes only what differs from the last time, and does not try again what failed.
+  [[nodiscard]] Result<void> update(const ServerStatus& status);
+  void remove();
+
+ private:
+  const std::filesystem::path file_;
+  std::string text_;
+  Fd held_;
+};
+
+// By pid. Files that dead servers left behind are removed.
+[[nodiscard]] Result<std::vector<ServerStatus>> running_servers(const std::filesystem::path& state_dir);
 
 }  // namespace tusk::server

@@ -211,6 +211,45 @@ class TheServer(Trouble):
 
         self.copy_both_ways_disturbed(wan, self.mounted(wan, server.url), crash)
 
+    def test_two_servers_may_use_one_state_directory(self):
+        wan = self.wan_of()
+        state, exports = self.folder / "state", [self.folder / name for name in ("one", "two")]
+        for export in exports:
+            export.mkdir()
+
+        def ask(command, *arguments, check=True):
+            return run_in(wan.ns_b, [program("tuskd"), command, *arguments, "--state-dir", state], CLEAR_SECONDS, check)
+
+        def shown(command="clients"):
+            return ask(command).stdout
+
+        first, second = (self.serve(wan, export, port=port, state_dir=state)
+                         for export, port in zip(exports, (8875, 9000)))
+        mount = self.mounted(wan, ask("token", "--export", "two", "--rw").stdout.strip())
+        (mount.path / "file").write_text("x")
+        self.assertTrue((exports[1] / "file").exists())
+        wait_until(lambda: re.search(r":8875: 0 connected\n.*:9000: 1 connected\n  two rw", shown()), ERROR_SECONDS,
+                   "both servers in `tuskd clients`")
+        self.assertRegex(ask("token", "--export", "three", check=False).stderr, "no export named 'three'.*'one', 'two'")
+        first.stop()
+        self.assertNotIn(":8875", shown())
+        self.assertIn(":9000/two", ask("token", "--export", "two").stdout)
+        second.kill()
+        self.assertIn("No server is running", shown())
+        finished = ask("token", "--export", "two")
+        self.assertRegex(finished.stderr, "warning: no server is running")
+        self.assertEqual(list((state / "running").iterdir()), [])
+        second.start()  # for the mount
+
+    def test_a_name_is_taken_once(self):
+        wan = self.wan_of()
+        state = self.folder / "state"
+        self.serve(wan, state_dir=state)
+        finished = run_in(wan.ns_b, [program("tuskd"), "share", self.near, "--name", "export", "--state-dir", state,
+                                     "--listen", ":9000"], CLEAR_SECONDS, check=False)
+        self.assertEqual(finished.returncode, 1)
+        self.assertRegex(finished.stderr, r"another tuskd \(pid \d+\) exports .*export as 'export': choose another name")
+
     def test_a_full_disk_reaches_the_writer(self):
         run_in(None, ["mount", "-t", "tmpfs", "-o", "size=20m", "none", self.export], 10)
         self.addCleanup(run_in, None, ["umount", "-l", self.export], 10)

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include "fsserver/cli.h"
+#include "fsserver/located.h"
 #include "fsserver/state_file.h"
 #include "fsserver/status_file.h"
 #include "mount.h"
 #include "proto/crypto/base64url.h"
+#include "proto/crypto/identity.h"
 
 namespace tusk::server {
 namespace {
@@ -205,28 +207,137 @@ TEST(StateFile, ToldWhenItChanges) {
   EXPECT_TRUE(file.changed());
 }
 
-TEST(StatusFile, TellsOfARunningServerOnly) {
+ServerStatus status_of_server(std::string listen, std::string export_name) {
+  return {.pid = ::getpid(),
+          .listen = {std::move(listen)},
+          .exports = {{.name = std::move(export_name), .path = "/srv"}},
+          .clients = {}};
+}
+
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
+  return files;
+}
+
+TEST(StatusFile, TellsAllOfARunningServer) {
   TempDir dir;
-  EXPECT_EQ(read_status(dir.path()).value().has_value(), false);
-  ServerStatus status{.pid = ::getpid(), .listen = {"[::]:8875"}, .clients = {}};
+  EXPECT_TRUE(running_servers(dir.path()).value().empty());
+  ServerStatus status = status_of_server("[::]:8875", "d\xc3\xa4ta");
+  StatusFile file(dir.path());
+  ASSERT_TRUE(file.update(status).has_value());
   status.clients.push_back({.peer = {.key = client_key(), .address = "192.0.2.7:1"},
                             .client_name = "a \"name\"",
                             .export_name = "data",
                             .access = Access::kReadWrite,
                             .since_unix_s = 5,
                             .open_files = 3});
-  write_file(status_file(dir.path()), to_toml(status));
-  const auto read = read_status(dir.path()).value();
-  ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->listen, status.listen);
-  ASSERT_EQ(read->clients.size(), 1u);
-  EXPECT_EQ(read->clients[0].client_name, "a \"name\"");
-  EXPECT_EQ(read->clients[0].peer.key, client_key());
-  EXPECT_EQ(read->clients[0].access, Access::kReadWrite);
-  EXPECT_EQ(read->clients[0].open_files, 3u);
-  status.pid = 0x7ffffffe;  // nobody has it
-  write_file(status_file(dir.path()), to_toml(status));
-  EXPECT_FALSE(read_status(dir.path()).value().has_value());
+  ASSERT_TRUE(file.update(status).has_value());
+  const auto read = running_servers(dir.path()).value();
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].pid, ::getpid());
+  EXPECT_EQ(read[0].listen, status.listen);
+  ASSERT_EQ(read[0].exports.size(), 1u);
+  EXPECT_EQ(read[0].exports[0].name, "d\xc3\xa4ta");
+  EXPECT_EQ(read[0].exports[0].path, "/srv");
+  ASSERT_EQ(read[0].clients.size(), 1u);
+  EXPECT_EQ(read[0].clients[0].client_name, "a \"name\"");
+  EXPECT_EQ(read[0].clients[0].peer.key, client_key());
+  EXPECT_EQ(read[0].clients[0].access, Access::kReadWrite);
+  EXPECT_EQ(read[0].clients[0].open_files, 3u);
+}
+
+TEST(StatusFile, EachServerHasItsOwn) {
+  TempDir dir;
+  StatusFile one(dir.path());
+  ASSERT_TRUE(one.update(status_of_server("[::]:1", "one")).has_value());
+  {
+    StatusFile two(dir.path());
+    ASSERT_TRUE(two.update(status_of_server("[::]:2", "two")).has_value());
+    EXPECT_EQ(running_servers(dir.path()).value().size(), 2u);
+  }
+  const auto left = running_servers(dir.path()).value();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].exports[0].name, "one");
+}
+
+TEST(StatusFile, WhatADeadServerLeftIsRemoved) {
+  TempDir dir;
+  StatusFile alive(dir.path());
+  ASSERT_TRUE(alive.update(status_of_server("[::]:1", "one")).has_value());
+  const auto file = files_in(dir / "running").at(0);
+  // The same pid, even, as when another process has got the dead one's: only the lock tells.
+  std::filesystem::copy_file(file, dir / "running/left-behind.toml");
+  EXPECT_EQ(running_servers(dir.path()).value().size(), 1u);
+  EXPECT_EQ(files_in(dir / "running"), std::vector{file});
+}
+
+// A state directory as a server makes it, and commands that look for it.
+struct LocatedState {
+  TempDir dir;
+  std::filesystem::path state = dir / "state";
+  StatusFile one{state};
+
+  LocatedState() {
+    EXPECT_TRUE(AccessStore::open(state).has_value());
+    EXPECT_TRUE(crypto::Identity::load_or_create(state).has_value());
+  }
+  void serve_one() { EXPECT_TRUE(one.update(status_of_server("127.0.0.1:1", "one")).has_value()); }
+  [[nodiscard]] StateArguments with_config() const {
+    write_file(dir / "c.toml",
+               "state_dir = \"" + state.string() +
+                   "\"\nlisten = [\"127.0.0.1:3\"]\n[[export]]\nname = \"three\"\npath = \"/\"\n");
+    return {.config_file = (dir / "c.toml").string(), .state_dir = ""};
+  }
+  [[nodiscard]] Result<Reachable> find(const std::string& name) const {
+    return find_export(locate({.config_file = "", .state_dir = state.string()}).value(), name);
+  }
+};
+
+TEST(Located, AnExportIsWhereItsServerListens) {
+  LocatedState state;
+  state.serve_one();
+  StatusFile two(state.state);
+  ASSERT_TRUE(two.update(status_of_server("127.0.0.1:2", "two")).has_value());
+  EXPECT_EQ(state.find("one").value().listen.at(0).port(), 1u);
+  EXPECT_EQ(state.find("two").value().listen.at(0).port(), 2u);
+  EXPECT_EQ(state.find("two").value().warning, "");
+}
+
+TEST(Located, AnExportThatNobodyHasIsRefusedWithThoseThereAre) {
+  LocatedState state;
+  state.serve_one();
+  const auto found = state.find("nope");
+  ASSERT_FALSE(found.has_value());
+  EXPECT_THAT(found.error().context, AllOf(HasSubstr("no export named 'nope'"), HasSubstr("there is 'one'")));
+}
+
+TEST(Located, WarnsWhenNobodyExportsItYet) {
+  LocatedState state;
+  EXPECT_THAT(state.find("any").value().warning, HasSubstr("no server is running with"));
+  const StateArguments config = state.with_config();
+  const Reachable configured = find_export(locate(config).value(), "three").value();
+  EXPECT_EQ(configured.listen.at(0).port(), 3u);
+  EXPECT_THAT(configured.warning, HasSubstr("no server is running with"));
+  EXPECT_FALSE(find_export(locate(config).value(), "four").has_value());
+  state.serve_one();
+  EXPECT_THAT(find_export(locate(config).value(), "three").value().warning, HasSubstr("SIGHUP"));
+}
+
+TEST(Located, AMistypedStateDirectoryIsNotMade) {
+  TempDir dir;
+  const auto none = locate({.config_file = "", .state_dir = (dir / "none").string()});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_THAT(none.error().context,
+              AllOf(HasSubstr("none does not exist"), HasSubstr("start a server first")));
+  EXPECT_FALSE(std::filesystem::exists(dir / "none"));
+  const auto empty = locate({.config_file = "", .state_dir = dir.path().string()});
+  ASSERT_FALSE(empty.has_value());
+  EXPECT_THAT(empty.error().context, HasSubstr("holds no server's state"));
+  EXPECT_TRUE(files_in(dir.path()).empty());
+  write_file(dir / "file", "");
+  EXPECT_THAT(locate({.config_file = "", .state_dir = (dir / "file").string()}).error().context,
+              HasSubstr("is not a directory"));
 }
 
 TEST(Words, Lifetimes) {

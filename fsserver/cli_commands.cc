@@ -78,6 +78,13 @@ void print_server(const ServerStatus& server) {
                 client.peer.key.to_text().c_str());
 }
 
+void check_on_this_machine(const ExportSettings& settings, TomlReader& reader) {
+  if (settings.path.is_absolute())
+    if (const auto opened = open_exported_directory(settings.path); !opened)
+      reader.complain("path", opened.error().context);
+  if (const auto user = acting_user(settings.act_as); !user) reader.complain("as", user.error().context);
+}
+
 }  // namespace
 
 Result<void> share(const ShareArguments& arguments) {
@@ -112,7 +119,7 @@ Result<void> share(const ShareArguments& arguments) {
 Result<void> serve(const std::string& config_file) {
   Daemon::block_signals();
   raise_descriptor_limit();
-  TUSK_ASSIGN(ServerConfig config, load_config(config_file));
+  TUSK_ASSIGN(ServerConfig config, load_config(config_file, check_on_this_machine));
   TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(std::move(config)));
   for (const io::Address& address : daemon->local_addresses())
     spdlog::info("listening on {}", address.to_string());
@@ -122,14 +129,7 @@ Result<void> serve(const std::string& config_file) {
 }
 
 Result<void> check_config(const std::string& config_file) {
-  TUSK_ASSIGN(const ServerConfig config, load_config(config_file));
-  // What only this machine can tell: directories and users.
-  Complaints complaints;
-  const crypto::Secret any_secret = crypto::Secret::random();
-  for (std::size_t i = 0; i < config.exports.size(); ++i)
-    if (const auto opened = Export::open(config.exports[i], any_secret); !opened)
-      complaints.push_back({config.export_lines[i], opened.error().context});
-  if (!complaints.empty()) return bad(to_text(complaints, config_file));
+  TUSK_ASSIGN(const ServerConfig config, load_config(config_file, check_on_this_machine));
   return print_line(config_file + ": good, " + std::to_string(config.exports.size()) +
                     (config.exports.size() == 1 ? " export" : " exports"));
 }

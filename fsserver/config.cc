@@ -69,24 +69,23 @@ ExportSettings read_export(TomlReader& reader) {
   return settings;
 }
 
-void read_exports(TomlReader& top, ServerConfig& config) {
-  std::vector<ExportSettings>& exports = config.exports;
+void read_exports(TomlReader& top, std::vector<ExportSettings>& exports, const ExportCheck& check) {
   std::set<std::string> names;
   for (TomlReader& reader : top.tables("export")) {
     exports.push_back(read_export(reader));
-    config.export_lines.push_back(reader.line());
+    if (check) check(exports.back(), reader);
     const std::string& name = exports.back().name;
     if (!name.empty() && !names.insert(name).second)
       reader.complain("name", "a second export named '" + name + "'");
   }
-  if (exports.empty()) top.complain_at(0, "nothing is exported: add [[export]] with a name and a path");
+  if (!top.has("export")) top.complain_at(0, "nothing is exported: add [[export]] with a name and a path");
   if (exports.size() > kExportsMax)
     top.complain("export", "more than " + std::to_string(kExportsMax) + " exports");
 }
 
 }  // namespace
 
-std::expected<ServerConfig, Complaints> parse_config(std::string_view text) {
+std::expected<ServerConfig, Complaints> parse_config(std::string_view text, const ExportCheck& check) {
   Complaints complaints;
   ServerConfig config;
   if (const auto table = parse_toml(text, complaints)) {
@@ -97,10 +96,13 @@ std::expected<ServerConfig, Complaints> parse_config(std::string_view text) {
     }
     read_listen(top, config.listen);
     if (auto limits = top.table("limits")) read_limits(*limits, config.limits);
-    read_exports(top, config);
+    read_exports(top, config.exports, check);
     top.done();
   }
-  std::ranges::stable_sort(complaints, {}, &Complaint::line);
+  const auto about_the_whole_last = [](const Complaint& complaint) {
+    return std::pair(complaint.line == 0, complaint.line);
+  };
+  std::ranges::stable_sort(complaints, {}, about_the_whole_last);
   if (!complaints.empty()) return std::unexpected(std::move(complaints));
   return config;
 }

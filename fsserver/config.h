@@ -19,13 +19,15 @@
 //   clients = ["FINGERPRINT", ...]  # enter without a token
 //   as = "www-data"                 # whom the server acts as; only when tuskd runs as root
 //
-// Unknown keys are errors. Pure: touches no file and no network.
+// Unknown keys are errors. Pure: touches no file and no network; what only a machine can tell, such as
+// whether there is a directory, is asked of a function.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <expected>
 #include <filesystem>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -56,10 +58,13 @@ struct ServerConfig {
   std::vector<io::Address> listen = {io::Address::any(rpc::kDefaultPort)};
   ServerLimits limits;
   std::vector<ExportSettings> exports;
-  std::vector<unsigned> export_lines;  // where each of them begins in the file
 };
 
-// All that is wrong at once, not only the first.
-[[nodiscard]] std::expected<ServerConfig, Complaints> parse_config(std::string_view text);
+// Complains about an export, with the reader that it came from.
+using ExportCheck = std::function<void(const ExportSettings&, TomlReader&)>;
+
+// All that is wrong at once, not only the first. `check` is called for each export.
+[[nodiscard]] std::expected<ServerConfig, Complaints> parse_config(std::string_view text,
+                                                                   const ExportCheck& check = {});
 
 }  // namespace tusk::server

@@ -5,20 +5,6 @@
 #include "proto/rpc/mount_url.h"
 
 namespace tusk::server {
-namespace {
-
-Result<std::optional<Credentials>> credentials_for(const ExportSettings& settings) {
-  if (!settings.act_as) return std::nullopt;
-  TUSK_ASSIGN(Credentials credentials, Credentials::of_user(*settings.act_as));
-  if (credentials.uid == Credentials::own().uid) return std::nullopt;
-  if (!can_act_as_others())
-    return fail(ErrorCode::kBadConfig, "export '" + settings.name + "': only root can act as '" +
-                                           *settings.act_as + "'; run tuskd as that user, or as root");
-  return credentials;
-}
-
-}  // namespace
-
 Result<void> check_export_name(std::string_view name) {
   if (name.empty()) return fail(ErrorCode::kBadConfig, "an export needs a name");
   if (name.size() > rpc::kExportNameBytesMax)
@@ -28,20 +14,40 @@ Result<void> check_export_name(std::string_view name) {
   return {};
 }
 
+// The one time a path with symlinks is followed: the operator's own.
+Result<Fd> open_exported_directory(const std::filesystem::path& path) {
+  Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid())
+    return fail(ErrorCode::kBadConfig, path.string() + ": " + std::string(error_name(from_errno(errno))));
+  return directory;
+}
+
+Result<std::optional<Credentials>> acting_user(const std::optional<std::string>& user) {
+  if (!user) return std::nullopt;
+  TUSK_ASSIGN(Credentials credentials, Credentials::of_user(*user));
+  if (credentials.uid == Credentials::own().uid) return std::nullopt;
+  if (!can_act_as_others())
+    return fail(ErrorCode::kBadConfig,
+                "only root can act as '" + *user + "'; run tuskd as that user, or as root");
+  return credentials;
+}
+
 Result<std::shared_ptr<Export>> Export::open(ExportSettings settings, const crypto::Secret& handle_secret,
                                              NodeTableSettings table) {
   TUSK_TRY(check_export_name(settings.name));
-  const std::string where = "export '" + settings.name + "': " + settings.path.string();
-  // The one time a path with symlinks is followed: the operator's own.
-  Fd directory(::open(settings.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid())
-    return fail(ErrorCode::kBadConfig, where + ": " + std::string(error_name(from_errno(errno))));
+  const auto failed = [where = "export '" + settings.name + "': "](const std::string& why) {
+    return fail(ErrorCode::kBadConfig, where + why);
+  };
+  auto directory = open_exported_directory(settings.path);
+  if (!directory) return failed(directory.error().context);
+  auto act_as = acting_user(settings.act_as);
+  if (!act_as) return failed(act_as.error().context);
+  auto nodes = NodeTable::open(std::move(*directory), settings.name, handle_secret, std::move(table));
+  if (!nodes) return failed(settings.path.string() + ": " + nodes.error().message());
 
   std::shared_ptr<Export> opened(new Export);
-  TUSK_ASSIGN(opened->act_as_, credentials_for(settings));
+  opened->act_as_ = std::move(*act_as);
   opened->owner_ = opened->act_as_ ? *opened->act_as_ : Credentials::own();
-  auto nodes = NodeTable::open(std::move(directory), settings.name, handle_secret, std::move(table));
-  if (!nodes) return fail(ErrorCode::kBadConfig, where + ": " + nodes.error().message());
   opened->nodes_ = std::move(*nodes);
   opened->settings_ = std::move(settings);
   return opened;
@@ -51,8 +57,10 @@ bool Export::root_exists() {
   const bool exists = nodes_->root_exists();
   const bool logged = removal_logged_.exchange(!exists);
   if (!exists && !logged)
-    spdlog::error("export '{}': {} has been removed; clients get errors until it is back and tuskd reloads",
-                  settings_.name, settings_.path.string());
+    spdlog::error(
+        "export '{}': {} has been removed; clients get errors. When it is back, start tuskd again, or send "
+        "it SIGHUP",
+        settings_.name, settings_.path.string());
   return exists;
 }
 

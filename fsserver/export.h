@@ -36,6 +36,11 @@ struct ExportSettings {
 // "" and names that do not fit in a URL are no names: kBadConfig.
 [[nodiscard]] Result<void> check_export_name(std::string_view name);
 
+// What an export needs of this machine. kBadConfig with a sentence for each.
+[[nodiscard]] Result<Fd> open_exported_directory(const std::filesystem::path& path);
+// Nothing: as the server itself.
+[[nodiscard]] Result<std::optional<Credentials>> acting_user(const std::optional<std::string>& user);
+
 class Export {
  public:
   // `handle_secret` must be the same after a restart, else all handles die with it. Errors: kBadConfig

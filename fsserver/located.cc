@@ -56,11 +56,11 @@ std::string names_of_exports(const Located& located) {
 
 }  // namespace
 
-Result<ServerConfig> load_config(const std::string& file) {
+Result<ServerConfig> load_config(const std::string& file, const ExportCheck& check) {
   const auto text = read_state_file(file);
   if (!text) return fail(ErrorCode::kBadConfig, file + ": " + std::string(error_name(text.error().code)));
   if (!*text) return fail(ErrorCode::kBadConfig, file + ": there is no such file");
-  auto config = parse_config(**text);
+  auto config = parse_config(**text, check);
   if (!config) return fail(ErrorCode::kBadConfig, to_text(config.error(), file));
   return std::move(*config);
 }

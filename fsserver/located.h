@@ -33,6 +33,6 @@ struct Reachable {
 [[nodiscard]] Result<Reachable> find_export(const Located& located, const std::string& name);
 
 // kBadConfig, naming the file, and each line of it that is wrong.
-[[nodiscard]] Result<ServerConfig> load_config(const std::string& file);
+[[nodiscard]] Result<ServerConfig> load_config(const std::string& file, const ExportCheck& check = {});
 
 }  // namespace tusk::server

@@ -24,7 +24,9 @@ std::optional<toml::table> parse_toml(std::string_view text, Complaints& complai
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    complaints.push_back({error.source().begin.line, std::string(error.description())});
+    complaints.push_back(
+        {error.source().begin.line,
+         "this is not TOML; is a quote, a bracket or a '=' missing? " + std::string(error.description())});
     return std::nullopt;
   }
 }

@@ -33,6 +33,7 @@ class TomlReader {
   TomlReader(const toml::table& table, std::string where, Complaints& complaints)
       : table_(table), where_(std::move(where)), complaints_(complaints) {}
 
+  [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
   [[nodiscard]] std::optional<std::string> text(std::string_view key);
   // As text(), and its absence is a complaint.
   [[nodiscard]] std::optional<std::string> required_text(std::string_view key);
@@ -50,10 +51,10 @@ class TomlReader {
   void complain_at(unsigned line, std::string what) {
     complaints_.push_back({line, where_ + std::move(what)});
   }
-  [[nodiscard]] unsigned line() const { return table_.source().begin.line; }
   void done();
 
  private:
+  [[nodiscard]] unsigned line() const { return table_.source().begin.line; }
   [[nodiscard]] const toml::node* find(std::string_view key);
 
   const toml::table& table_;

@@ -17,6 +17,8 @@ namespace tusk::server {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
 
 std::string complaints_about(std::string_view text) {
   const auto config = parse_config(text);
@@ -62,7 +64,6 @@ path = "/srv/films"
   EXPECT_EQ(config->exports[0].act_as, "nobody");
   EXPECT_EQ(config->exports[0].clients, std::vector{client_key()});
   EXPECT_EQ(config->exports[1].access, Access::kReadOnly);
-  EXPECT_EQ(config->export_lines, (std::vector<unsigned>{12, 18}));
 }
 
 TEST(Config, NamesTheLineOfEveryMistake) {
@@ -98,12 +99,44 @@ path = 7
 
 TEST(Config, SaysWhereTheTomlIsBroken) {
   EXPECT_THAT(complaints_about("a = 1\nb = = 2\n"), HasSubstr("f:2: "));
-  EXPECT_THAT(complaints_about(""), HasSubstr("nothing is exported"));
-  EXPECT_THAT(complaints_about("export = 3"), HasSubstr("begins with [[export]]"));
+  EXPECT_THAT(complaints_about("state_dir = \"/x\nlisten = []"),
+              HasSubstr("f:1: this is not TOML; is a quote,"));
+  EXPECT_EQ(complaints_about("export = 3"), "f:1: each 'export' begins with [[export]]");
   EXPECT_THAT(complaints_about("[[export]]\nname=\"x\"\npath=\"/x\"\nclients=\"no list\""),
               HasSubstr("must be a list"));
   EXPECT_THAT(complaints_about("limits = 3\n[[export]]\nname=\"x\"\npath=\"/x\""),
               HasSubstr("must be a table"));
+}
+
+TEST(Config, SaysThatNothingIsExportedOnlyWhereNothingIs) {
+  EXPECT_THAT(complaints_about(""), HasSubstr("nothing is exported"));
+  EXPECT_THAT(complaints_about("listen = 3"),
+              MatchesRegex("f:1: 'listen' must be .*\nf: nothing is exported.*"));
+  EXPECT_THAT(complaints_about("listen = 3\n[[export]]\nname=\"x\"\npath=\"/x\""),
+              Not(HasSubstr("nothing is exported")));
+  EXPECT_THAT(complaints_about("[export]\nname=\"x\"\npath=\"/x\""), Not(HasSubstr("nothing is exported")));
+}
+
+TEST(Config, WhatOnlyTheMachineCanTellIsNamedWithTheRest) {
+  TempDir dir;
+  const std::string file = dir / "c.toml";
+  write_file(file, R"(listen = ["nonsense"]
+[[export]]
+name = "a"
+path = "/no such directory"
+access = "rw"
+as = "no such user"
+[[export]]
+name = "b"
+path = "/dev/null"
+)");
+  const auto checked = check_config(file);
+  ASSERT_FALSE(checked.has_value());
+  for (const char* expected : {"c.toml:1: 'nonsense' is not an address",
+                               "c.toml:4: [[export]]: /no such directory: No such file or directory",
+                               "c.toml:6: [[export]]: there is no user 'no such user'",
+                               "c.toml:9: [[export]]: /dev/null: Not a directory"})
+    EXPECT_THAT(checked.error().context, HasSubstr(expected));
 }
 
 TEST(Config, ServesAtLeastWhatOneClientMaySend) {

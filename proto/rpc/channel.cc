@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -24,6 +25,8 @@ namespace {
 constexpr Duration kHandshakePatience = 5s;
 constexpr Duration kPauseMin = 100ms;
 constexpr Duration kPauseMax = 2s;
+// A server that refuses us is there and means it: it is asked again in case its administrator relents.
+constexpr Duration kRefusedPauseMax = 30s;
 // How often the outage policy is checked while something waits.
 constexpr Duration kPolicyTick = 250ms;
 constexpr Duration kGoodbyePatience = 500ms;
@@ -63,7 +66,7 @@ class ChannelOverUdp final : public Channel {
   void cancel(CallId id) override;
   [[nodiscard]] schema::AttachReply attached() const override;
   [[nodiscard]] crypto::Fingerprint server_fingerprint() const override;
-  [[nodiscard]] PathStats stats() const override;
+  [[nodiscard]] ChannelStats stats() const override;
   void change_outage_policy(OutagePolicy policy) override;
   void observe(Events events) override;
   void close() override;
@@ -82,7 +85,15 @@ class ChannelOverUdp final : public Channel {
   void attach();
   void handle_attach_reply(const transport::ReplyArrived& reply, TimePoint now);
   void handle_pushed(const transport::RequestArrived& request);
+  void handle_refused(const Error& refusal, TimePoint now);
   void handle_lost(ErrorCode code, const std::string& reason, TimePoint now);
+  void pause(ErrorCode lost_by, TimePoint now);
+  // The server let us in once and will not any more. EACCES whatever it said: the ENOENT of a missing
+  // export would tell programs that their files do not exist.
+  [[nodiscard]] bool refused() const { return ever_attached_ && refusal_ && is_final(refusal_->code); }
+  [[nodiscard]] Error refused_error() const {
+    return {from_errno(EACCES), "the server refuses this mount: " + refusal_->context};
+  }
   void apply_outage_policy(TimePoint now);
   [[nodiscard]] TimePoint unreachable_since() const;
   void arm_timer(TimePoint now);
@@ -116,6 +127,7 @@ class ChannelOverUdp final : public Channel {
   TimePoint lost_at_{};
   bool ever_attached_ = false;
   Error last_error_{ErrorCode::kUnreachable, ""};
+  std::optional<Error> refusal_;  // what the server answered to the last attach, if not a welcome
   OutagePolicy outage_;
   Events events_;
   TimePoint stats_at_{};
@@ -131,7 +143,7 @@ class ChannelOverUdp final : public Channel {
   std::optional<Error> failed_;
   schema::AttachReply attach_reply_;
   crypto::Fingerprint fingerprint_;
-  PathStats stats_;
+  ChannelStats stats_;
 };
 
 // ---------------------------------------------------------------- starting and ending
@@ -312,8 +324,9 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
   if (reply.error() != 0) {
     const auto code = static_cast<ErrorCode>(reply.error());
     secure_->close(now, ErrorCode::kPeerClosed, "attach refused");
-    return handle_lost(is_final(code) ? code : ErrorCode::kUnreachable, reply.message(), now);
+    return handle_refused({code, printable(reply.message())}, now);
   }
+  refusal_.reset();
   state_ = State::kReady;
   state_since_ = now;
   pause_ = kPauseMin;
@@ -346,10 +359,18 @@ void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {
   secure_->connection().reply(arrived.exchange, *header, {});
 }
 
+// Believed because the server is authenticated by now: what fails before could be anybody's forgery, and
+// is only waited out.
+void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
+  refusal_ = refusal;
+  handle_lost(is_final(refusal.code) ? refusal.code : ErrorCode::kUnreachable, refusal.context, now);
+  if (refused()) calls_.fail_all(refused_error());
+}
+
 void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, TimePoint now) {
   if (state_ == State::kLeaving || state_ == State::kEnded) return;
   if (state_ == State::kReady) lost_at_ = secure_->connection().last_received();
-  last_error_ = {code, reason};
+  last_error_ = {code, printable(reason)};
   calls_.detach();
   if (secure_) {
     // What is left of the old connection (an alert, a goodbye) still goes out.
@@ -358,15 +379,21 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
   }
   attach_exchange_.reset();
   publish_stats(false);
-  // A server that never let us in says so once; later refusals may be of a server that is being mended.
+  // A server that never let us in says so once; later refusals may be taken back.
   if (is_final(code) && !ever_attached_) return leave(last_error_);
   if (ever_attached_)
-    spdlog::warn("the server is out of reach ({}: {}), trying again", error_name(code), printable(reason));
+    spdlog::warn("{} ({}), trying again",
+                 refused() ? "the server refuses this mount" : "the server is out of reach",
+                 last_error_.message());
+  pause(code, now);
+}
+
+void ChannelOverUdp::pause(ErrorCode lost_by, TimePoint now) {
   address_ = (address_ + 1) % addresses_.size();
   state_ = State::kPausing;
   state_since_ = now;
-  resume_at_ = now + (code == ErrorCode::kServerRestarted ? Duration(1ms) : pause_);
-  pause_ = std::min(pause_ * 2, kPauseMax);
+  resume_at_ = now + (lost_by == ErrorCode::kServerRestarted ? Duration(1ms) : pause_);
+  pause_ = std::min(pause_ * 2, refused() ? kRefusedPauseMax : kPauseMax);
 }
 
 TimePoint ChannelOverUdp::unreachable_since() const {
@@ -409,6 +436,7 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
     if (!header) return done(std::unexpected(header.error()));
     if (state_ == State::kLeaving || state_ == State::kEnded)
       return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
+    if (refused()) return done(std::unexpected(refused_error()));
     calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once});
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
@@ -431,17 +459,23 @@ crypto::Fingerprint ChannelOverUdp::server_fingerprint() const {
 }
 
 void ChannelOverUdp::publish_stats(bool connected) {
-  PathStats stats;
-  if (secure_ && secure_->established()) stats = path_stats(*secure_, addresses_[address_].to_string());
+  ChannelStats stats;
+  const std::string address = addresses_[address_].to_string();
+  if (secure_ && secure_->established()) static_cast<PathStats&>(stats) = path_stats(*secure_, address);
   stats.connected = connected;
-  stats.peer_address = addresses_[address_].to_string();
+  stats.peer_address = address;
   stats.reconnects = reconnects_;
   stats.calls_in_flight = calls_.count();
+  stats.refused = refused();
+  if (stats.refused)
+    stats.down_because = refusal_->context;
+  else if (!connected)
+    stats.down_because = last_error_.message();
   const std::lock_guard lock(mutex_);
   stats_ = std::move(stats);
 }
 
-PathStats ChannelOverUdp::stats() const {
+ChannelStats ChannelOverUdp::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
 }

@@ -35,16 +35,25 @@ struct ChannelOptions {
   std::chrono::seconds connect_timeout{10};
 };
 
+// The path, and how things stand with the server at its end.
+struct ChannelStats : PathStats {
+  std::string down_because;  // while not connected: what the last try came to
+  // The server answers and does not let us in any more, for a reason that waiting does not mend. Calls
+  // fail; now and then the channel asks again.
+  bool refused = false;
+};
+
 class Channel : public Caller {
  public:
   // Blocks until the export is attached or it is clear that it cannot be: kUnreachable,
   // kFingerprintMismatch, kTokenRefused, kNoSuchExport, kVersionMismatch, kBadConfig (host name).
+  // Once attached, the same words of the server end calls with EACCES until it takes them back.
   [[nodiscard]] static Result<std::unique_ptr<Channel>> connect(ChannelOptions options);
 
   // All thread-safe.
   [[nodiscard]] virtual schema::AttachReply attached() const = 0;  // of the newest attach
   [[nodiscard]] virtual crypto::Fingerprint server_fingerprint() const = 0;
-  [[nodiscard]] virtual PathStats stats() const = 0;
+  [[nodiscard]] virtual ChannelStats stats() const = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;
 
   // Runs on the network thread, must not block: after every re-attach (session resumed or not), and

@@ -29,11 +29,16 @@ class TestService final : public Service {
       case schema::Request::kAttach: {
         if (request.attach().token() != kToken)
           return call->reply_error(ErrorCode::kTokenRefused, "wrong token");
-        reply.mutable_attach()->set_max_read(1 << 20);
         {
           const std::lock_guard lock(mutex_);
+          if (refusal_) {
+            ++refused_;
+            changed_.notify_all();
+            return call->reply_error(refusal_->code, refusal_->context);
+          }
           connection_ = call->peer().connection;
         }
+        reply.mutable_attach()->set_max_read(1 << 20);
         return call->reply(std::move(reply));
       }
       case schema::Request::kRead: {
@@ -72,6 +77,11 @@ class TestService final : public Service {
     changed_.notify_all();
   }
 
+  void refuse(std::optional<Error> refusal) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = std::move(refusal);
+  }
+
   template <class Predicate>
   bool wait_for(Predicate predicate) {
     std::unique_lock lock(mutex_);
@@ -82,6 +92,8 @@ class TestService final : public Service {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<IncomingCall>> held_;
   ConnectionId connection_;
+  std::optional<Error> refusal_;  // of who would attach
+  int refused_ = 0;
   int cancelled_ = 0;
   int disconnects_ = 0;
 };
@@ -237,6 +249,50 @@ TEST_F(EndpointTest, CallsInFlightOutliveARestartOfTheServer) {
   reply.mutable_lock();
   service_.held_.back()->reply(std::move(reply));
   EXPECT_TRUE(answered.get_future().get());
+}
+
+TEST_F(EndpointTest, ARightThatEndsIsAnErrorUntilItIsGivenAgain) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  std::promise<void> let_in_again;
+  Channel::Events events;
+  events.reattached = [&](const schema::AttachReply&) { let_in_again.set_value(); };
+  channel->observe(std::move(events));
+  std::promise<ErrorCode> ended;
+  CallRequest waiting;
+  waiting.message.mutable_lock();
+  channel->call(std::move(waiting), [&](Result<CallReply> reply) {
+    ended.set_value(reply ? ErrorCode::kOk : reply.error().code);
+  });
+  ASSERT_TRUE(service_.wait_for([](TestService& s) { return s.held_.size() == 1; }));
+
+  service_.refuse(Error{ErrorCode::kNoSuchExport, "gone"});
+  endpoint_->disconnect(service_.connection_, "no right any more");
+  auto end = ended.get_future();
+  ASSERT_EQ(end.wait_for(kPatience), std::future_status::ready) << "the call waits for ever";
+  EXPECT_EQ(end.get(), from_errno(EACCES));
+  EXPECT_EQ(finish(*channel, read_request(allocate_bytes(10))).error().code, from_errno(EACCES));
+  EXPECT_FALSE(channel->stats().connected);
+  EXPECT_TRUE(channel->stats().refused);
+  EXPECT_EQ(channel->stats().down_because, "gone");
+
+  service_.refuse(std::nullopt);
+  ASSERT_EQ(let_in_again.get_future().wait_for(kPatience), std::future_status::ready);
+  EXPECT_TRUE(finish(*channel, read_request(allocate_bytes(10))));
+  EXPECT_FALSE(channel->stats().refused);
+  EXPECT_EQ(channel->stats().down_because, "");
+}
+
+TEST_F(EndpointTest, ARefusalThatMayPassIsWaitedOut) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  service_.refuse(Error{from_errno(ENOENT), "not there just now"});
+  endpoint_->disconnect(service_.connection_, "away");
+  auto reply =
+      std::async(std::launch::async, [&] { return finish(*channel, read_request(allocate_bytes(10))); });
+  ASSERT_TRUE(service_.wait_for([](TestService& s) { return s.refused_ > 1; }));
+  service_.refuse(std::nullopt);
+  EXPECT_TRUE(reply.get());
 }
 
 TEST_F(EndpointTest, ClosingEndsCallsInFlightAndTellsTheServer) {

@@ -61,6 +61,7 @@ class ChannelOverUdp final : public Channel {
 
   Result<void> start();
   Result<void> wait_until_attached();
+  [[nodiscard]] Error not_attached_in_time() const;
 
   CallId call(CallRequest request, Completion done) override;
   void cancel(CallId id) override;
@@ -127,7 +128,6 @@ class ChannelOverUdp final : public Channel {
   TimePoint lost_at_{};
   bool ever_attached_ = false;
   Error last_error_{ErrorCode::kUnreachable, ""};
-  std::optional<Error> refusal_;  // what the server answered to the last attach, if not a welcome
   OutagePolicy outage_;
   Events events_;
   TimePoint stats_at_{};
@@ -137,10 +137,12 @@ class ChannelOverUdp final : public Channel {
   std::atomic<bool> ended_ = false;  // the thread is gone
   std::once_flag closed_;
 
-  mutable std::mutex mutex_;  // protects what other threads read
+  // Protects what other threads read; only the network thread writes, so it reads without.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool attached_known_ = false;
   std::optional<Error> failed_;
+  std::optional<Error> refusal_;  // what the server answered to the last attach, if not a welcome
   schema::AttachReply attach_reply_;
   crypto::Fingerprint fingerprint_;
   ChannelStats stats_;
@@ -161,11 +163,17 @@ Result<void> ChannelOverUdp::wait_until_attached() {
   const bool settled = changed_.wait_for(lock, options_.connect_timeout,
                                          [this] { return attached_known_ || failed_.has_value(); });
   if (failed_) return std::unexpected(*failed_);
-  if (!settled)
-    return fail(ErrorCode::kUnreachable, "no answer from " + options_.host + " on UDP port " +
-                                             std::to_string(options_.port) + " within " +
-                                             std::to_string(options_.connect_timeout.count()) + " s");
+  if (!settled) return std::unexpected(not_attached_in_time());
   return {};
+}
+
+// With the mutex held. A server that answers, but with something that may pass, is not out of reach.
+Error ChannelOverUdp::not_attached_in_time() const {
+  const std::string patience = " within " + std::to_string(options_.connect_timeout.count()) + " s";
+  if (refusal_)
+    return {refusal_->code, options_.host + " did not let us in" + patience + ": " + refusal_->context};
+  return {ErrorCode::kUnreachable,
+          "no answer from " + options_.host + " on UDP port " + std::to_string(options_.port) + patience};
 }
 
 void ChannelOverUdp::close() {
@@ -326,12 +334,12 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
     secure_->close(now, ErrorCode::kPeerClosed, "attach refused");
     return handle_refused({code, printable(reply.message())}, now);
   }
-  refusal_.reset();
   state_ = State::kReady;
   state_since_ = now;
   pause_ = kPauseMin;
   {
     const std::lock_guard lock(mutex_);
+    refusal_.reset();
     attach_reply_ = reply.attach();
     attached_known_ = true;
     changed_.notify_all();
@@ -362,7 +370,10 @@ void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {
 // Believed because the server is authenticated by now: what fails before could be anybody's forgery, and
 // is only waited out.
 void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
-  refusal_ = refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    refusal_ = refusal;
+  }
   handle_lost(is_final(refusal.code) ? refusal.code : ErrorCode::kUnreachable, refusal.context, now);
   if (refused()) calls_.fail_all(refused_error());
 }
@@ -488,11 +499,21 @@ void ChannelOverUdp::observe(Events events) {
   reactor_->post([this, events = std::move(events)]() mutable { events_ = std::move(events); });
 }
 
+// A name without an address is no server that does not answer: nothing was sent.
+Result<std::vector<io::Address>> addresses_of(const std::string& host, std::uint16_t port) {
+  auto addresses = io::resolve(host, port);
+  if (addresses) return addresses;
+  const ErrorCode code = addresses.error().code;
+  if (code == ErrorCode::kUnreachable) return fail(ErrorCode::kBadConfig, addresses.error().context);
+  if (code == ErrorCode::kTimedOut) return fail(from_errno(EAGAIN), addresses.error().context);
+  return addresses;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Channel>> Channel::connect(ChannelOptions options) {
   TUSK_CHECK(options.identity != nullptr);
-  TUSK_ASSIGN(auto addresses, io::resolve(options.host, options.port));
+  TUSK_ASSIGN(auto addresses, addresses_of(options.host, options.port));
   TUSK_ASSIGN(auto socket, io::UdpSocket::open({}));
   TUSK_ASSIGN(auto reactor, io::Reactor::create());
   auto channel = std::make_unique<ChannelOverUdp>(std::move(options), std::move(addresses),

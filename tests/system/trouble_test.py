@@ -172,6 +172,17 @@ class MountingRefused(Trouble):
         self.refused(wan, f"{base.replace(':8875', ':8876')}#{secret}", "reach|answer|UDP")
         self.refused(wan, base, "token|allowed|refused|key")
 
+    def test_a_server_that_answers_is_quoted(self):
+        wan = self.wan_of()
+        server = self.serve(wan)
+        self.export.rmdir()
+        self.refused(wan, server.url, "did not let us in.*the exported directory has been removed")
+
+    def test_an_unknown_host_is_no_closed_port(self):
+        wan = self.wan_of()
+        url = self.serve(wan).url.replace(wan.ip_b, "no-such-host.invalid")
+        self.refused(wan, url, "^[^?]*no-such-host.invalid'[^?]*$")
+
     def test_a_token_for_one_export_does_not_open_another(self):
         wan = self.wan_of()
         one, two = self.folder / "one", self.folder / "two"

@@ -209,6 +209,26 @@ TEST_F(EndpointTest, SaysWhyItCannotAttach) {
   EXPECT_EQ(Channel::connect(nobody).error().code, ErrorCode::kUnreachable);
 }
 
+TEST_F(EndpointTest, AServerThatAnswersIsNotOutOfReach) {
+  start_server("127.0.0.1:0");
+  service_.refuse(Error{from_errno(ENOENT), "the directory has been removed"});
+  ChannelOptions impatient = options("127.0.0.1");
+  impatient.connect_timeout = std::chrono::seconds(1);
+  const auto channel = Channel::connect(impatient);
+  ASSERT_FALSE(channel);
+  EXPECT_EQ(channel.error().code, from_errno(ENOENT));
+  EXPECT_TRUE(channel.error().context.ends_with("the directory has been removed"))
+      << channel.error().message();
+}
+
+TEST_F(EndpointTest, AHostThatIsUnknownIsNotOutOfReach) {
+  const auto channel = Channel::connect(options("no-such-host.invalid"));
+  ASSERT_FALSE(channel);
+  // Which of the two depends on whether there are name servers here.
+  EXPECT_TRUE(channel.error().code == ErrorCode::kBadConfig || channel.error().code == from_errno(EAGAIN));
+  EXPECT_NE(channel.error().context.find("no-such-host.invalid"), std::string::npos);
+}
+
 TEST_F(EndpointTest, ErrorsOfTheServiceArriveAsErrors) {
   start_server("127.0.0.1:0");
   const auto channel = connect();

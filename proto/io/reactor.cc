@@ -33,30 +33,30 @@ constexpr unsigned long kTimerSlackNanoseconds = 1000;
 
 using Descriptor = asio::posix::stream_descriptor;
 
-// Shared by the table and by the operation pending in Asio, which may outlive the entry.
-struct Watch {
-  Watch(asio::io_context& context, Task task) : descriptor(context), fn(std::move(task)) {}
-
-  // Leaves the descriptor open: it is the owner's.
-  void end_watch() {
-    forgotten = true;
-    descriptor.release();
-  }
-  // Closes the descriptor: it is a copy of ours.
-  void end_wait() {
-    forgotten = true;
-    asio::error_code ignored;
-    descriptor.close(ignored);
-  }
-
-  Descriptor descriptor;
-  Task fn;
-  bool forgotten = false;
-};
-
 }  // namespace
 
 struct Reactor::State {
+  // Shared by the table and by the operation pending in Asio, which may outlive the entry.
+  struct Watch {
+    Watch(asio::io_context& context, Task task) : descriptor(context), fn(std::move(task)) {}
+
+    // Leaves the descriptor open: it is the owner's.
+    void end_watch() {
+      forgotten = true;
+      descriptor.release();
+    }
+    // Closes the descriptor: it is a copy of ours.
+    void end_wait() {
+      forgotten = true;
+      asio::error_code ignored;
+      descriptor.close(ignored);
+    }
+
+    Descriptor descriptor;
+    Task fn;
+    bool forgotten = false;
+  };
+
   // One thread runs the loop: Asio then skips what only several would need. post() stays thread-safe.
   static constexpr int kConcurrencyHint = 1;
 
@@ -102,7 +102,7 @@ void Reactor::State::wait_readable(const std::shared_ptr<Watch>& watch) {
 
 Result<void> Reactor::watch_readable(int fd, Task fn) {
   TUSK_CHECK(!state_->readers.contains(fd));
-  auto watch = std::make_shared<Watch>(state_->context, std::move(fn));
+  auto watch = std::make_shared<State::Watch>(state_->context, std::move(fn));
   asio::error_code error;
   watch->descriptor.assign(fd, error);
   if (error) return fail(from_errno(error.value()), "watch a descriptor");
@@ -122,7 +122,7 @@ Result<void> Reactor::wait_writable_once(int fd, Task fn) {
   // to, and then every buffer the kernel frees would wake the loop.
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return fail_errno("wait for a descriptor to become writable");
-  auto watch = std::make_shared<Watch>(s.context, std::move(fn));
+  auto watch = std::make_shared<State::Watch>(s.context, std::move(fn));
   asio::error_code error;
   watch->descriptor.assign(copy, error);
   if (error) {

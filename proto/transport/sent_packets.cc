@@ -63,7 +63,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       for (std::uint64_t n = fresh.begin; n < fresh.end; ++n) {
         if (at(n).state == State::kUntracked) continue;
         if (!newest || n > *newest) newest = n;
-        acknowledge(now, n, rtt, outcome);
+        acknowledge(now, n, outcome);
       }
       acked_.add(fresh.begin, fresh.end);
     }
@@ -100,8 +100,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   return true;
 }
 
-void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEstimator& rtt,
-                              Outcome& outcome) {
+void SentPackets::acknowledge(TimePoint now, std::uint64_t number, Outcome& outcome) {
   SentPacket& packet = at(number);
   if (packet.state == State::kLost) {
     // Late, not lost: wait longer for others before giving them up.

@@ -55,6 +55,9 @@ struct CommandLine {
         ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
         ->capture_default_str();
     app.require_subcommand(0, 1);
+    app.failure_message([](const CLI::App*, const CLI::Error& error) {
+      return std::string("tuskd: ") + error.what() + "\nRun with --help for more information.\n";
+    });
     add_share();
     add_check_config();
     add_token();

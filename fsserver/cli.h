@@ -19,7 +19,7 @@ namespace tusk::server {
 
 struct ShareArguments {
   std::string directory;
-  std::string name;  // empty: the directory's own
+  std::optional<std::string> name;  // else the directory's own
   bool read_write = false;
   std::string listen;  // empty: every address, the default port
   std::string state_dir;

@@ -32,8 +32,8 @@ Result<ExportSettings> shared_export(const ShareArguments& arguments) {
   if (error) return bad(arguments.directory + ": " + error.message());
   ExportSettings settings;
   settings.path = directory;
-  settings.name = !arguments.name.empty() ? arguments.name : directory.filename().string();
-  if (settings.name.empty()) settings.name = "root";
+  const std::string own_name = directory.filename().string();
+  settings.name = arguments.name.value_or(own_name.empty() ? "root" : own_name);
   settings.access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
   TUSK_TRY(check_export_name(settings.name));
   return settings;
@@ -88,10 +88,10 @@ void check_on_this_machine(const ExportSettings& settings, TomlReader& reader) {
 }  // namespace
 
 Result<void> share(const ShareArguments& arguments) {
+  TUSK_ASSIGN(const ExportSettings exported, shared_export(arguments));
   Daemon::block_signals();
   raise_descriptor_limit();
   ServerConfig config;
-  TUSK_ASSIGN(const ExportSettings exported, shared_export(arguments));
   config.exports = {exported};
   config.state_dir = arguments.state_dir;
   if (!arguments.listen.empty()) {
@@ -157,7 +157,10 @@ Result<void> allow(const AllowArguments& arguments) {
   TUSK_ASSIGN(const Located located, locate(arguments.state));
   TUSK_ASSIGN(const Reachable reachable, find_export(located, arguments.export_name));
   const auto key = crypto::Fingerprint::parse(arguments.fingerprint);
-  if (!key) return bad("'" + arguments.fingerprint + "' is not a client's fingerprint (43 characters)");
+  if (!key)
+    return bad("'" + arguments.fingerprint +
+               "' is not a client's fingerprint, 43 characters: the client's `tusk status --json` has it as "
+               "\"client_key\", and so has the message when its mount is refused");
   TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
   const Access access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
   TUSK_TRY(store->allow({*key, arguments.export_name, access}));
@@ -165,7 +168,10 @@ Result<void> allow(const AllowArguments& arguments) {
   TUSK_ASSIGN(rpc::MountUrl url, url_of(arguments.export_name, reachable, ""));
   url.fingerprint = identity.fingerprint();
   print_warning(reachable.warning);
-  std::fprintf(stderr, "The holder of that key may now mount:\n");
+  std::fprintf(
+      stderr,
+      "The client with that key may now mount this. It is no secret: what follows the # is the key of this "
+      "server,\nby which the client knows it.\n");
   return print_line(url.to_text());
 }
 

@@ -19,6 +19,7 @@ namespace {
 using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
+using testing::StartsWith;
 
 std::string complaints_about(std::string_view text) {
   const auto config = parse_config(text);
@@ -222,7 +223,8 @@ TEST(StateFile, NeverLeavesHalfAFile) {
   ASSERT_TRUE(write_state_file(dir / "f", "two").has_value());
   EXPECT_EQ(read_state_file(dir / "f").value(), "two");
   EXPECT_EQ(read_state_file(dir / "none").value(), std::nullopt);
-  EXPECT_FALSE(write_state_file(dir / "none/f", "x").has_value());
+  EXPECT_EQ(write_state_file(dir / "none/f", "x").error().message(),
+            "cannot write " + (dir / "none/f").string() + ": No such file or directory");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
 }
 
@@ -371,6 +373,41 @@ TEST(Located, AMistypedStateDirectoryIsNotMade) {
   write_file(dir / "file", "");
   EXPECT_THAT(locate({.config_file = "", .state_dir = (dir / "file").string()}).error().context,
               HasSubstr("is not a directory"));
+}
+
+TEST(AccessStore, AFileIsNoStateDirectory) {
+  TempDir dir;
+  write_file(dir / "file", "");
+  EXPECT_THAT(AccessStore::open(dir / "file").error().context, HasSubstr("file is not a directory"));
+}
+
+TEST(CommandLine, UsageErrorsSayWhoComplains) {
+  for (std::vector<std::string> words :
+       {std::vector<std::string>{"tuskd", "--nonsense"}, {"tuskd", "share"}}) {
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data()), 2);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), StartsWith("tuskd: "));
+  }
+}
+
+TEST(CommandLine, AnEmptyNameIsNone) {
+  TempDir dir;
+  const auto shared =
+      share({.directory = dir.path().string(), .name = "", .listen = "", .state_dir = "", .url_file = ""});
+  ASSERT_FALSE(shared.has_value());
+  EXPECT_EQ(shared.error().context, "an export needs a name");
+}
+
+TEST(CommandLine, AllowSaysWhereAClientsFingerprintIs) {
+  LocatedState state;
+  state.serve_one();
+  const auto allowed = allow({.state = {.config_file = "", .state_dir = state.state.string()},
+                              .fingerprint = "short",
+                              .export_name = "one"});
+  ASSERT_FALSE(allowed.has_value());
+  EXPECT_THAT(allowed.error().context, HasSubstr("\"client_key\""));
 }
 
 TEST(Words, Lifetimes) {

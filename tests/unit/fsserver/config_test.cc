@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "fsserver/cli.h"
 #include "fsserver/located.h"
 #include "fsserver/state_file.h"
@@ -305,6 +308,20 @@ TEST(StatusFile, WhatADeadServerLeftIsRemoved) {
   std::filesystem::copy_file(file, dir / "running/left-behind.toml");
   EXPECT_EQ(running_servers(dir.path()).value().size(), 1u);
   EXPECT_EQ(files_in(dir / "running"), std::vector{file});
+}
+
+TEST(StatusFile, AServerIsSeenWhileItWrites) {
+  TempDir dir;
+  StatusFile file(dir.path());
+  ServerStatus status = status_of_server("[::]:1", "one");
+  ASSERT_TRUE(file.update(status).has_value());
+  std::atomic<bool> over{false};
+  std::thread looker([&] {
+    while (!over) EXPECT_EQ(running_servers(dir.path()).value().size(), 1u);
+  });
+  for (status.pid = 1; status.pid <= 300; ++status.pid) EXPECT_TRUE(file.update(status).has_value());
+  over = true;
+  looker.join();
 }
 
 // A state directory as a server makes it, and commands that look for it.

@@ -104,6 +104,7 @@ class ChannelOverUdp final : public Channel {
     return secure_ && secure_->established() && !secure_->closed() ? &secure_->connection() : nullptr;
   }
   void publish_stats(bool connected);
+  [[nodiscard]] TimePoint owed_since(TimePoint now) const;
 
   const ChannelOptions options_;
   const std::vector<io::Address> addresses_;
@@ -135,6 +136,8 @@ class ChannelOverUdp final : public Channel {
 
   std::atomic<std::uint64_t> next_call_ = 1;
   std::atomic<bool> ended_ = false;  // the thread is gone
+  // Since when the server has owed us a packet; kNever: it does not.
+  std::atomic<TimePoint> silent_since_ = kNever;
   std::once_flag closed_;
 
   // Protects what other threads read; only the network thread writes, so it reads without.
@@ -240,6 +243,7 @@ void ChannelOverUdp::settle() {
   if (state_ == State::kHandshaking && now - state_since_ > kHandshakePatience)
     handle_lost(ErrorCode::kUnreachable, "no answer to the handshake", now);
   apply_outage_policy(now);
+  silent_since_ = owed_since(now);
   if (now - stats_at_ > 100ms) {
     stats_at_ = now;
     publish_stats(state_ == State::kReady);
@@ -477,6 +481,7 @@ void ChannelOverUdp::publish_stats(bool connected) {
   stats.peer_address = address;
   stats.reconnects = reconnects_;
   stats.calls_in_flight = calls_.count();
+  stats.own_key = options_.identity->fingerprint();
   stats.refused = refused();
   if (stats.refused)
     stats.down_because = refusal_->context;
@@ -486,9 +491,25 @@ void ChannelOverUdp::publish_stats(bool connected) {
   stats_ = std::move(stats);
 }
 
+// Calls in flight are no sign: one that waits for a lock may wait for ever, from a server in good health.
+// What it owes at once are acknowledgements.
+TimePoint ChannelOverUdp::owed_since(TimePoint now) const {
+  if (refused() || !ever_attached_) return kNever;
+  if (state_ != State::kReady) return lost_at_;
+  const transport::Connection& open = secure_->connection();
+  const bool owes = open.sent_packets().in_flight() > 0 || open.sent_packets().probes_unanswered() > 0;
+  if (!owes) return kNever;
+  const TimePoint before = silent_since_;
+  return before == kNever ? now : std::max(before, open.last_received());
+}
+
 ChannelStats ChannelOverUdp::stats() const {
+  const TimePoint silent_since = silent_since_;
   const std::lock_guard lock(mutex_);
-  return stats_;
+  ChannelStats stats = stats_;
+  // Reckoned here: the network thread may sleep for seconds while nothing comes.
+  stats.silent = silent_since == kNever ? Duration(0) : std::max(io::now() - silent_since, Duration(0));
+  return stats;
 }
 
 void ChannelOverUdp::change_outage_policy(OutagePolicy policy) {

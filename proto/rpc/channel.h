@@ -41,6 +41,9 @@ struct ChannelStats : PathStats {
   // The server answers and does not let us in any more, for a reason that waiting does not mend. Calls
   // fail; now and then the channel asks again.
   bool refused = false;
+  // For how long nothing has come from a server that has something to answer; 0 while it has not.
+  Duration silent{};
+  crypto::Fingerprint own_key;  // by which the server knows us
 };
 
 class Channel : public Caller {

@@ -23,6 +23,7 @@ std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 131 + (i >>
 class TestService final : public Service {
  public:
   void handle_call(std::unique_ptr<IncomingCall> call) override {
+    wait_for([](TestService& s) { return !s.frozen_; });
     const schema::Request& request = call->message();
     schema::Reply reply;
     switch (request.operation_case()) {
@@ -77,6 +78,13 @@ class TestService final : public Service {
     changed_.notify_all();
   }
 
+  // The endpoint's thread stops at the next call, and with it everything that it would send.
+  void freeze(bool frozen) {
+    const std::lock_guard lock(mutex_);
+    frozen_ = frozen;
+    changed_.notify_all();
+  }
+
   void refuse(std::optional<Error> refusal) {
     const std::lock_guard lock(mutex_);
     refusal_ = std::move(refusal);
@@ -93,6 +101,7 @@ class TestService final : public Service {
   std::vector<std::unique_ptr<IncomingCall>> held_;
   ConnectionId connection_;
   std::optional<Error> refusal_;  // of who would attach
+  bool frozen_ = false;
   int refused_ = 0;
   int cancelled_ = 0;
   int disconnects_ = 0;
@@ -269,6 +278,30 @@ TEST_F(EndpointTest, CallsInFlightOutliveARestartOfTheServer) {
   reply.mutable_lock();
   service_.held_.back()->reply(std::move(reply));
   EXPECT_TRUE(answered.get_future().get());
+}
+
+TEST_F(EndpointTest, AServerThatIsSilentIsNoticedWhileItIsStillConnected) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  std::promise<bool> locked;
+  auto lock = locked.get_future();
+  CallRequest request;
+  request.message.mutable_lock();
+  channel->call(std::move(request), [&](Result<CallReply> reply) { locked.set_value(reply.has_value()); });
+  // It has a call to answer, and takes its time in good health.
+  EXPECT_EQ(lock.wait_for(1s), std::future_status::timeout);
+  EXPECT_LT(channel->stats().silent, 500ms);
+
+  service_.freeze(true);
+  auto reply =
+      std::async(std::launch::async, [&] { return finish(*channel, read_request(allocate_bytes(10))); });
+  EXPECT_EQ(reply.wait_for(1s), std::future_status::timeout);
+  EXPECT_GT(channel->stats().silent, 300ms);
+  EXPECT_TRUE(channel->stats().connected);
+  service_.freeze(false);
+  EXPECT_TRUE(reply.get());
+  EXPECT_LT(channel->stats().silent, 300ms);
+  channel->close();
 }
 
 TEST_F(EndpointTest, ARightThatEndsIsAnErrorUntilItIsGivenAgain) {

@@ -82,7 +82,12 @@ void Filesystem::touched(const InodePointer& inode) {
 void Filesystem::handle_attached(const schema::AttachReply& attached) {
   remote_.handle_attached(attached);
   if (attached.resumed()) return;
-  core_.last_error.set("the server restarted: locks taken before are gone");
+  bool locks_held = false;
+  files_.for_each([&locks_held](OpenFile& file) {
+    const std::lock_guard guard(file.inode->mutex);
+    locks_held |= file.flocked || file.record_locked;
+  });
+  if (locks_held) core_.last_error.set("the server restarted: locks taken before are gone");
   forget_locks();
 }
 

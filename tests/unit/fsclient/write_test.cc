@@ -292,6 +292,21 @@ TEST_F(Writing, AHolderOfALockThatTheServerForgotIsTold) {
   EXPECT_TRUE(finished(write(file, 0, "starts anew")));
 }
 
+TEST_F(Writing, ARestartOfTheServerIsAnErrorOnlyForLocksThatAreLost) {
+  const Handle file = create("a");
+  schema::AttachReply again = server.attached();
+  again.set_resumed(false);
+  filesystem->handle_attached(again);
+  EXPECT_EQ(filesystem->last_error().value().first, "");
+
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, file, {.flock = true, .owner = 1, .type = F_WRLCK, .end = INT64_MAX},
+                       into(locked));
+  ASSERT_TRUE(finished(locked));
+  filesystem->handle_attached(again);
+  EXPECT_THAT(filesystem->last_error().value().first, testing::HasSubstr("locks taken before are gone"));
+}
+
 TEST_F(Writing, ASynchronousWriteWaits) {
   const Handle file = create("a", O_WRONLY | O_SYNC);
   const auto answer = write(file, 0, "now");

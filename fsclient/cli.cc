@@ -2,19 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <spdlog/sinks/syslog_sink.h>
 #include <spdlog/spdlog.h>
-#include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
-#include <nlohmann/json.hpp>
-#include <thread>
 
 #include "fsclient/known_servers.h"
 #include "fsclient/mount.h"
@@ -22,18 +16,16 @@
 #include "fsclient/mount_settings.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
+#include "fsclient/umount_command.h"
 
 namespace tusk::client {
-namespace {
-
-constexpr int kUsage = 1;
-constexpr int kNoStatus = 2;
-constexpr int kMountFailed = 32;
 
 int complain(int code, const std::string& text) {
   fmt::print(stderr, "tusk: {}\n", text);
   return code;
 }
+
+namespace {
 
 // ---------------------------------------------------------------- mount
 
@@ -106,54 +98,6 @@ int mount(MountSettings settings) {
   return ended ? 0 : complain(kMountFailed, explain(ended.error(), settings));
 }
 
-// ---------------------------------------------------------------- umount
-
-// Waits until the server has everything, telling how far it is when that takes long.
-Result<void> flush_with_progress(const std::filesystem::path& socket) {
-  bool first = true;
-  return control(socket, "flush", [&first](std::string_view line) {
-    if (std::exchange(first, false)) return;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object() || json.contains("flushed") || !json.contains("pending_bytes")) return;
-    fmt::print(stderr, "waiting for {:.1f} MiB to reach the server\n",
-               json["pending_bytes"].get<double>() / (1024 * 1024));
-  });
-}
-
-// The daemon is gone once its socket is.
-void wait_for_daemon(const std::filesystem::path& socket) {
-  constexpr auto kMax = std::chrono::seconds(30);
-  constexpr auto kStep = std::chrono::milliseconds(10);
-  for (auto waited = kStep; waited < kMax && std::filesystem::exists(socket); waited += kStep)
-    std::this_thread::sleep_for(kStep);
-}
-
-int umount(const std::filesystem::path& given, bool lazy, bool force) {
-  const std::filesystem::path mountpoint = resolve_mountpoint(given);
-  const std::optional<MountedAt> mounted = mounted_at(mountpoint);
-  if (!mounted || mounted->type != kFilesystemType)
-    return complain(kMountFailed, mountpoint.string() + " is not mounted by Tusk");
-  const std::filesystem::path socket = control_socket(mountpoint).value_or("");
-  if (!force) {
-    const Result<void> flushed = flush_with_progress(socket);
-    if (!flushed && flushed.error().code != ErrorCode::kUnreachable)
-      return complain(kMountFailed, flushed.error().message());
-  } else if (::geteuid() == 0) {
-    (void)::umount2(mountpoint.c_str(), MNT_FORCE);  // ends requests in progress; the next one unmounts
-  }
-  const Result<void> unmounted = unmount_path(mountpoint, lazy || force);
-  if (!unmounted && mounted_at(mountpoint)) {
-    const bool busy = unmounted.error().code == from_errno(EBUSY);
-    return complain(
-        kMountFailed,
-        busy ? fmt::format("{} is in use (fuser -vm {} shows by whom); --lazy unmounts it all the same",
-                           mountpoint.string(), mountpoint.string())
-             : unmounted.error().message());
-  }
-  if (!lazy && !force) wait_for_daemon(socket);
-  return 0;
-}
-
 // ---------------------------------------------------------------- status
 
 Result<std::string> status_of(const std::filesystem::path& socket) {
@@ -221,12 +165,16 @@ int run_command_line(int argc, char** argv) {
       ->capture_default_str();
   mount_command->footer(options_help());
 
-  bool lazy = false, force = false, as_json = false;
+  UmountWay way = UmountWay::kPlain;
+  bool as_json = false;
   CLI::App* umount_command = app.add_subcommand("umount", "Bring everything to the server, then unmount");
   umount_command->add_option("MOUNTPOINT", mountpoint)->required();
-  umount_command->add_flag("-l,--lazy", lazy, "also while it is in use");
-  umount_command->add_flag("-f,--force", force,
-                           "at once, without waiting for the server: unsent data is lost");
+  umount_command->add_flag_callback(
+      "-l,--lazy", [&way] { way = std::max(way, UmountWay::kLazy); },
+      "at once, also while it is in use: its daemon sends the rest in the background");
+  umount_command->add_flag_callback(
+      "-f,--force", [&way] { way = UmountWay::kForce; },
+      "at once, and ends its daemon: what is not on the server is lost");
 
   CLI::App* status_command = app.add_subcommand("status", "How a mount is doing");
   status_command->add_option("MOUNTPOINT", mountpoint, "default: all of this user's mounts");
@@ -239,7 +187,7 @@ int run_command_line(int argc, char** argv) {
   }
   hide_secrets(argc, argv);
   spdlog::set_level(spdlog::level::from_str(log_level));
-  if (umount_command->parsed()) return umount(mountpoint, lazy, force);
+  if (umount_command->parsed()) return umount_at(resolve_mountpoint(mountpoint), way);
   if (status_command->parsed()) return status(mountpoint, as_json);
 
   Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);

@@ -1,10 +1,19 @@
 // The command `tusk`: mount, umount, status.
 #pragma once
 
+#include <string>
+
 namespace tusk::client {
 
-// Exit codes: 0, 1 for a command line that cannot be understood, 32 for a mount or unmount that failed
-// (as mount(8) has them), 2 for a status that cannot be had.
+// Exit codes besides 0; those of mount(8) where it has one.
+constexpr int kUsage = 1;         // a command line that cannot be understood
+constexpr int kNoStatus = 2;      // a status that cannot be had
+constexpr int kMountFailed = 32;  // or an unmount
+constexpr int kPartlyDone = 64;   // unmounted here, but still in use elsewhere
+
 [[nodiscard]] int run_command_line(int argc, char** argv);
+
+// Says what happened on stderr; returns `code`.
+int complain(int code, const std::string& text);
 
 }  // namespace tusk::client

@@ -28,6 +28,7 @@ constexpr std::size_t kLineMax = 1024 * 1024;
 constexpr std::size_t kConnectionsMax = 16;  // commands being answered at once
 constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is dropped
 constexpr int kProgressMs = 1000;
+constexpr timeval kAnswerMax{.tv_sec = 5, .tv_usec = 0};  // a flush tells more often how far it is
 constexpr std::string_view kSuffix = ".sock";
 
 class Socket {
@@ -56,13 +57,21 @@ Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   return address;
 }
 
+// Of the last system call.
+std::unexpected<Error> no_answer(const std::filesystem::path& path) {
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return fail(ErrorCode::kTimedOut, "the mount's daemon hangs");
+  return fail_errno("control socket " + path.string());
+}
+
 Result<Socket> connect_to(const std::filesystem::path& path) {
   TUSK_ASSIGN(const sockaddr_un address, address_of(path));
   Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) return fail_errno("socket");
+  for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
+    ::setsockopt(socket.fd(), SOL_SOCKET, direction, &kAnswerMax, sizeof kAnswerMax);
   if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno == ENOENT || errno == ECONNREFUSED) return fail(ErrorCode::kUnreachable, "no mount daemon");
-    return fail_errno(path.string());
+    return no_answer(path);
   }
   return socket;
 }
@@ -192,6 +201,9 @@ class Server final : public ControlServer {
     while (!command.empty() && command.back() == '\n') command.remove_suffix(1);
     if (command == "status") send_all(fd, handlers_.status() + "\n");
     if (command == "flush") flush(fd);
+    // Answered first: what follows ends this connection, too.
+    if (command == "drop" && send_all(fd, fmt::format("{{\"lost_bytes\": {}}}\n", handlers_.pending())))
+      handlers_.drop();
   }
 
   void flush(int fd) {
@@ -205,7 +217,8 @@ class Server final : public ControlServer {
     for (int waited = 0; !*flushed; waited += kLookMs) {
       if (stopping_) return;
       if (waited % kProgressMs == 0 &&
-          !send_all(fd, fmt::format("{{\"pending_bytes\": {}}}\n", handlers_.pending())))
+          !send_all(fd, fmt::format("{{\"pending_bytes\": {}, \"connected\": {}}}\n", handlers_.pending(),
+                                    handlers_.connected())))
         return;
       pollfd gone{.fd = fd, .events = POLLRDHUP};
       if (::poll(&gone, 1, kLookMs) > 0) return;
@@ -258,6 +271,15 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesyste
   return std::make_unique<Server>(std::move(path), std::move(listening), std::move(handlers));
 }
 
+Result<pid_t> daemon_at(const std::filesystem::path& socket) {
+  TUSK_ASSIGN(const Socket connection, connect_to(socket));
+  ucred listener{};
+  socklen_t size = sizeof listener;
+  if (::getsockopt(connection.fd(), SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0)
+    return fail_errno("control socket " + socket.string());
+  return listener.pid;
+}
+
 Result<void> control(const std::filesystem::path& socket, std::string_view command,
                      const std::function<void(std::string_view)>& line) {
   TUSK_ASSIGN(const Socket connection, connect_to(socket));
@@ -267,7 +289,7 @@ Result<void> control(const std::filesystem::path& socket, std::string_view comma
   for (;;) {
     const ssize_t size = ::recv(connection.fd(), buffer, sizeof buffer, 0);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return fail_errno("control socket");
+    if (size < 0) return no_answer(socket);
     if (size == 0) return {};
     received.append(buffer, static_cast<std::size_t>(size));
     for (std::size_t end; (end = received.find('\n')) != std::string::npos; received.erase(0, end + 1))

@@ -196,7 +196,13 @@ void Mount::wait() {
   if (server_.joinable()) server_.join();
 }
 
-Result<void> Mount::unmount(bool lazy) { return unmount_path(options_.mountpoint, lazy); }
+// Once it was taken out of the tree, what is mounted there is somebody else's.
+Result<void> Mount::unmount(bool lazy) {
+  const std::optional<MountedAt> mounted = mounted_at(options_.mountpoint);
+  if (!mounted || mounted->device != device_)
+    return fail(from_errno(EINVAL), options_.mountpoint.string() + " is not this mount any more");
+  return unmount_path(options_.mountpoint, lazy);
+}
 
 void Mount::abort() {
   if (device_.empty()) return;

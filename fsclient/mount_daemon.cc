@@ -167,7 +167,9 @@ class MountedServer {
         settings_.mountpoint,
         {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },
          .pending = [this] { return filesystem_->pending_bytes(); },
-         .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); }});
+         .connected = [this] { return channel_.stats().connected; },
+         .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); },
+         .drop = [this] { drop(); }});
     if (control)
       control_ = std::move(*control);
     else
@@ -176,34 +178,44 @@ class MountedServer {
   }
 
   // Until it is unmounted, by whomever; then everything is brought to the server.
-  void serve(std::atomic<bool>& impatient) {
+  void serve() {
     mount_->wait();
-    if (!flush(impatient))
-      spdlog::error("ended with {} bytes not on the server", filesystem_->pending_bytes());
+    if (!flush()) spdlog::error("ended with {} bytes not on the server", filesystem_->pending_bytes());
   }
 
-  // Everything that programs wrote is on the server. False if it was given up.
-  bool flush(const std::atomic<bool>& give_up) {
-    const auto flushed = std::make_shared<Flushed>();
-    filesystem_->flush_all([flushed](const Result<void>&) { flushed->set(); });
-    return flushed->wait(give_up);
-  }
-
-  void end(const std::atomic<bool>& impatient) {
-    if (!flush(impatient)) spdlog::warn("not waiting for {} bytes", filesystem_->pending_bytes());
+  void end() {
+    if (!flush()) spdlog::warn("not waiting for {} bytes", filesystem_->pending_bytes());
     if (!mount_->serving()) return;
     if (!mount_->unmount(false)) {
       spdlog::warn("{} is in use: it is taken away from its users", settings_.mountpoint.string());
       (void)mount_->unmount(true);
-      (void)flush(impatient);
+      (void)flush();
       mount_->abort();
     }
   }
 
+  // From now on nothing waits for the server.
+  void hurry() { impatient_ = true; }
+
+  // Ends the mount at once, whoever uses it: what is not on the server is lost.
+  void drop() {
+    hurry();
+    (void)mount_->unmount(true);
+    mount_->abort();
+  }
+
  private:
+  // Everything that programs wrote is on the server. False if there is no time for that.
+  bool flush() {
+    const auto flushed = std::make_shared<Flushed>();
+    filesystem_->flush_all([flushed](const Result<void>&) { flushed->set(); });
+    return flushed->wait(impatient_);
+  }
+
   const MountSettings& settings_;
   rpc::Channel& channel_;
   MountFacts facts_;
+  std::atomic<bool> impatient_{false};
   ThreadScheduler scheduler_;
   std::unique_ptr<Mount> mount_;
   std::unique_ptr<Filesystem> filesystem_;
@@ -224,7 +236,6 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
     return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
 
-  std::atomic<bool> impatient{false};
   std::atomic<bool> over{false};
   MountedServer mounted(settings, *channel);
   TUSK_TRY(mounted.start());
@@ -234,17 +245,17 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
       int signal = 0;
       if (sigwait(&signals, &signal) != 0 || over) return;
       if (ending.joinable()) {
-        impatient = true;
+        mounted.hurry();
         continue;
       }
       spdlog::info("{}: flushing and unmounting", ::strsignal(signal));
       // On a thread of its own: the next signal ends its waiting.
-      ending = std::thread([&] { mounted.end(impatient); });
+      ending = std::thread([&] { mounted.end(); });
     }
   });
   spdlog::info("{} is mounted on {}", settings.url.export_name, settings.mountpoint.string());
   live();
-  mounted.serve(impatient);
+  mounted.serve();
   over = true;
   ::pthread_kill(listening.native_handle(), SIGTERM);
   listening.join();

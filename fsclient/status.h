@@ -4,8 +4,10 @@
 // mount, whose server may be out of reach. A connection sends one line and reads the answer to its end:
 //
 //   status   one JSON object, see below
-//   flush    lines {"pending_bytes": N} about once a second, the last one when nothing is pending:
-//            {"pending_bytes": 0, "flushed": true}
+//   flush    lines {"pending_bytes": N, "connected": true or false} about once a second, the last one when
+//            nothing is pending: {"pending_bytes": 0, "flushed": true}
+//   drop     {"lost_bytes": N}; then the mount is taken from its users and the daemon ends, without waiting
+//            for the server
 //
 // Keys of `status` (stable: keys are added, never changed; times in seconds, sizes in bytes):
 //
@@ -37,6 +39,8 @@
 //   errors             how often something was lost or failed in the background
 //   last_error         the last of these, or ""
 #pragma once
+
+#include <sys/types.h>
 
 #include <filesystem>
 #include <functional>
@@ -84,7 +88,9 @@ class ControlServer {
   struct Handlers {
     std::function<std::string()> status;  // JSON
     std::function<ByteCount()> pending;   // bytes
+    std::function<bool()> connected;
     std::function<void(Done<void>)> flush;
+    std::function<void()> drop;
   };
 
   // Makes a socket of this daemon's own, and removes those of dead daemons.
@@ -96,8 +102,10 @@ class ControlServer {
 };
 
 // The command's side: sends `command`, calls `line` for every line of the answer; ends with the
-// connection. kUnreachable when no daemon listens there.
+// connection. kUnreachable when no daemon listens there, kTimedOut when it hangs.
 [[nodiscard]] Result<void> control(const std::filesystem::path& socket, std::string_view command,
                                    const std::function<void(std::string_view)>& line);
+// The process that listens there, also when it hangs; 0 if it is hidden in another PID namespace.
+[[nodiscard]] Result<pid_t> daemon_at(const std::filesystem::path& socket);
 
 }  // namespace tusk::client

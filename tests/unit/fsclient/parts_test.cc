@@ -315,7 +315,9 @@ class Control : public testing::Test {
     return ControlServer::start(mountpoint, std::move(handlers), directory.path);
   }
   auto serve_saying(const std::string& status) {
-    return serve("/mnt/m", {.status = [status] { return status; }, .pending = {}, .flush = {}});
+    ControlServer::Handlers handlers;
+    handlers.status = [status] { return status; };
+    return serve("/mnt/m", std::move(handlers));
   }
   [[nodiscard]] auto socket() const { return control_socket("/mnt/m", directory.path); }
   // What the daemon of /mnt/m says.
@@ -330,22 +332,46 @@ class Control : public testing::Test {
 
 TEST_F(Control, AnswersOnItsSocket) {
   std::promise<Done<void>> flush_asked;
+  bool dropped = false;
   auto server = serve("/mnt/m", {.status = [] { return std::string("{}"); },
                                  .pending = [] { return ByteCount{7}; },
-                                 .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); }});
+                                 .connected = [] { return false; },
+                                 .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
+                                 .drop = [&] { dropped = true; }});
   ASSERT_TRUE(server);
   const std::filesystem::path path = socket().value();
   EXPECT_EQ(ask(), "{}");
+  EXPECT_EQ(daemon_at(path).value(), ::getpid());
   std::vector<std::string> lines;
   const auto gather = [&](std::string_view line) { lines.emplace_back(line); };
   auto flushing = std::async(std::launch::async, [&] { return control(path, "flush", gather).has_value(); });
   flush_asked.get_future().get()({});
   EXPECT_TRUE(flushing.get());
   EXPECT_EQ(lines.back(), "{\"pending_bytes\": 0, \"flushed\": true}");
+  lines.clear();
+  ASSERT_TRUE(control(path, "drop", gather));
+  EXPECT_EQ(lines, std::vector<std::string>{"{\"lost_bytes\": 7}"});
   ASSERT_TRUE(control(path, "nonsense", gather));
   server->reset();
+  EXPECT_TRUE(dropped);
   EXPECT_FALSE(socket());
   EXPECT_EQ(control(path, "status", gather).error().code, ErrorCode::kUnreachable);
+}
+
+TEST_F(Control, AFlushTellsWhatItWaitsFor) {
+  std::promise<Done<void>> flush_asked;
+  auto server = serve("/mnt/m", {.status = {},
+                                 .pending = [] { return ByteCount{7}; },
+                                 .connected = [] { return false; },
+                                 .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
+                                 .drop = {}});
+  ASSERT_TRUE(server);
+  std::vector<std::string> lines;
+  ASSERT_TRUE(control(socket().value(), "flush", [&](std::string_view line) {
+    lines.emplace_back(line);
+    if (lines.size() == 1) flush_asked.get_future().get()({});
+  }));
+  EXPECT_EQ(lines.front(), "{\"pending_bytes\": 7, \"connected\": false}");
 }
 
 TEST_F(Control, ADaemonThatEndsLateLeavesTheNewOneItsSocket) {

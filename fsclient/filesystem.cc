@@ -24,7 +24,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
                        const schema::AttachReply& attached, Options options)
     : options_(std::move(options)),
       trust_(std::make_unique<LifetimeTrust>(lifetime_of(attached, options_.lifetime))),
-      remote_(caller, scheduler, attached),
+      remote_(caller, scheduler, core_.path, attached),
       core_{remote_,
             scheduler,
             *trust_,

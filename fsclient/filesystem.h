@@ -97,7 +97,7 @@ class Filesystem {
     ByteCount cache_bytes = 512 * 1024 * 1024;
     std::optional<Duration> lifetime;  // instead of the server's
     bool read_only = false;
-    std::function<rpc::PathStats()> path = [] { return rpc::PathStats{}; };
+    std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
   };
 
   // `caller`, `scheduler` and `kernel` must outlive it. Before it is destroyed no call may be in flight

@@ -259,7 +259,7 @@ void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset
                                               std::move(sink), std::move(done));
   if (asker.interrupt) {
     asker.interrupt->on_fire([this, weak = std::weak_ptr(read)] {
-      core_.scheduler.post_after(kInterruptGrace, [weak] {
+      core_.scheduler.post_after(core_.path.interrupt_grace(), [weak] {
         if (const auto stuck = weak.lock()) stuck->end(fail(ErrorCode::kCancelled, "readdir"));
       });
     });

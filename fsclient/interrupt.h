@@ -1,7 +1,7 @@
 // A request that somebody may lose patience with: the kernel's INTERRUPT for one request.
 //
 // The kernel interrupts for every signal, also harmless ones (a Go program gets them all the time), so
-// most operations give the server a grace period before they give up; see kInterruptGrace.
+// most operations give a server that is connected a grace period before they give up; see kInterruptGrace.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 namespace tusk::client {
 
 // An operation that a reply will end within a second needs no EINTR, which programs rarely expect of a
-// file system. One that is stuck longer (an outage) is given up.
+// file system. One that is stuck longer is given up. PathEstimate::interrupt_grace() is what to wait.
 constexpr Duration kInterruptGrace = std::chrono::seconds(1);
 
 class Interrupt {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "fsclient/interrupt.h"
 #include "fsclient/scheduler.h"
 #include "proto/rpc/path_stats.h"
 
@@ -26,6 +27,11 @@ class PathEstimate {
   [[nodiscard]] bool slow() const {
     const double bandwidth = recent().send_bandwidth;
     return bandwidth > 0 && bandwidth < kSlowMax;
+  }
+
+  // A server that is known to be gone will not answer within the grace.
+  [[nodiscard]] Duration interrupt_grace() const {
+    return recent().connected ? kInterruptGrace : Duration::zero();
   }
 
   [[nodiscard]] rpc::PathStats recent() const {

@@ -14,7 +14,7 @@ void Reader::read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval r
   op->done = std::move(done);
   if (asker.interrupt) {
     asker.interrupt->on_fire([this, weak = std::weak_ptr(op)] {
-      core_.scheduler.post_after(kInterruptGrace, [this, weak] {
+      core_.scheduler.post_after(core_.path.interrupt_grace(), [this, weak] {
         const Operation stuck = weak.lock();
         if (!stuck) return;
         Deferred after;

@@ -13,22 +13,24 @@ Result<rpc::CallReply> checked(Result<rpc::CallReply> reply, Remote::Kind expect
 
 }  // namespace
 
-Remote::Remote(rpc::Caller& caller, Scheduler& scheduler, const schema::AttachReply& attached)
+Remote::Remote(rpc::Caller& caller, Scheduler& scheduler, const PathEstimate& path,
+               const schema::AttachReply& attached)
     : caller_(caller),
       scheduler_(scheduler),
+      path_(path),
       identity_real_(attached.identity_real()),
       boot_id_(attached.boot_id()) {}
 
 void Remote::ask(const Asker& asker, schema::Request request, Kind expected, Answer done) {
   rpc::CallRequest call;
   call.message = std::move(request);
-  send(asker, std::move(call), expected, kInterruptGrace, std::move(done));
+  send(asker, std::move(call), expected, GiveUp::kAfterGrace, std::move(done));
 }
 
 void Remote::wait_for(const Asker& asker, schema::Request request, Kind expected, Answer done) {
   rpc::CallRequest call;
   call.message = std::move(request);
-  send(asker, std::move(call), expected, Duration::zero(), std::move(done));
+  send(asker, std::move(call), expected, GiveUp::kAtOnce, std::move(done));
 }
 
 void Remote::mutate(const Asker& asker, schema::Request request, Kind expected, Answer done) {
@@ -41,7 +43,7 @@ void Remote::mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind ex
   const std::uint64_t sequence = begin_mutation();
   call.message.set_sequence(sequence);
   call.message.set_sequence_done(answered_below());
-  send(asker, std::move(call), expected, kInterruptGrace,
+  send(asker, std::move(call), expected, GiveUp::kAfterGrace,
        [this, sequence, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
          end_mutation(sequence);
          done(std::move(reply));
@@ -55,11 +57,12 @@ rpc::CallId Remote::transfer(rpc::CallRequest call, Kind expected, Answer done) 
                       });
 }
 
-void Remote::send(const Asker& asker, rpc::CallRequest call, Kind expected, Duration grace, Answer done) {
+void Remote::send(const Asker& asker, rpc::CallRequest call, Kind expected, GiveUp give_up, Answer done) {
   identify(asker, call.message);
   const rpc::CallId id = transfer(std::move(call), expected, std::move(done));
   if (!asker.interrupt) return;
-  asker.interrupt->on_fire([this, id, grace] {
+  asker.interrupt->on_fire([this, id, give_up] {
+    const Duration grace = give_up == GiveUp::kAtOnce ? Duration::zero() : path_.interrupt_grace();
     if (grace == Duration::zero()) return caller_.cancel(id);
     scheduler_.post_after(grace, [this, id] { caller_.cancel(id); });
   });

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "fsclient/interrupt.h"
+#include "fsclient/path_estimate.h"
 #include "fsclient/scheduler.h"
 #include "proto/base/result.h"
 #include "proto/rpc/caller.h"
@@ -33,8 +34,9 @@ class Remote {
   using Answer = std::move_only_function<void(Result<rpc::CallReply>)>;
   using Kind = schema::Reply::ResultCase;
 
-  // Both must outlive the Remote and all its calls.
-  Remote(rpc::Caller& caller, Scheduler& scheduler, const schema::AttachReply& attached);
+  // All must outlive the Remote and all its calls; `path` is only used by these.
+  Remote(rpc::Caller& caller, Scheduler& scheduler, const PathEstimate& path,
+         const schema::AttachReply& attached);
 
   // All thread-safe; `done` runs on the network thread, or never if the caller is destroyed first. A
   // reply of another kind than `expected` is kMalformed.
@@ -54,7 +56,8 @@ class Remote {
   [[nodiscard]] std::string boot_id() const;
 
  private:
-  void send(const Asker& asker, rpc::CallRequest call, Kind expected, Duration grace, Answer done);
+  enum class GiveUp : std::uint8_t { kAtOnce, kAfterGrace };
+  void send(const Asker& asker, rpc::CallRequest call, Kind expected, GiveUp give_up, Answer done);
   void identify(const Asker& asker, schema::Request& request) const;
   [[nodiscard]] std::uint64_t begin_mutation();
   void end_mutation(std::uint64_t sequence);
@@ -62,6 +65,7 @@ class Remote {
 
   rpc::Caller& caller_;
   Scheduler& scheduler_;
+  const PathEstimate& path_;
   const bool identity_real_;
 
   mutable std::mutex mutex_;

@@ -67,7 +67,7 @@ void WriteBehind::stall(const Asker& asker, std::uint32_t count, WriteDone done)
   }
   if (asker.interrupt) {
     asker.interrupt->on_fire([this, ticket] {
-      core_.scheduler.post_after(kInterruptGrace, [this, ticket] { give_up_stall(ticket); });
+      core_.scheduler.post_after(core_.path.interrupt_grace(), [this, ticket] { give_up_stall(ticket); });
     });
   }
   send_everything();
@@ -241,7 +241,8 @@ void WriteBehind::flush(const Asker& asker, const std::shared_ptr<Inode>& inode,
   }
   if (!asker.interrupt) return;
   asker.interrupt->on_fire([this, inode, ticket] {
-    core_.scheduler.post_after(kInterruptGrace, [this, inode, ticket] { give_up_flush(inode, ticket); });
+    core_.scheduler.post_after(core_.path.interrupt_grace(),
+                               [this, inode, ticket] { give_up_flush(inode, ticket); });
   });
 }
 

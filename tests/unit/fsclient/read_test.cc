@@ -176,6 +176,33 @@ TEST_F(Reading, AnInterruptedReadEndsAndTheFetchGoesOn) {
   EXPECT_EQ(read(file, 800'000, 10), pattern(1'000'000).substr(800'000, 10));
 }
 
+class OutOfReach : public Client {
+ protected:
+  OutOfReach() : Client({.path = [this] { return rpc::PathStats{.connected = connected}; }}) {}
+
+  bool connected = true;
+};
+
+TEST_F(OutOfReach, InterruptsAreHonouredAtOnce) {
+  server.put("a", pattern(1'000'000));
+  const Handle file = open("a");
+  connected = false;
+  scheduler.advance(PathEstimate::kAgeMax * 2);
+  const auto interrupt = std::make_shared<Interrupt>();
+  auto answer = new_answer<ReadPieces>();
+  filesystem->read({.interrupt = interrupt}, file, 800'000, 10, into(answer));
+  const auto looking = std::make_shared<Interrupt>();
+  auto entry = new_answer<EntryReply>();
+  filesystem->lookup({.interrupt = looking}, kRootNode, "b", into(entry));
+  interrupt->fire();
+  looking->fire();
+  scheduler.run();
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ((*answer)->error().code, ErrorCode::kCancelled);
+  ASSERT_TRUE(entry->has_value());
+  EXPECT_EQ((*entry)->error().code, ErrorCode::kCancelled);
+}
+
 TEST_F(Reading, FetchesNobodyWaitsForAreGivenUpWithTheLastClose) {
   server.put("a", pattern(20'000'000));
   const Handle file = open("a");

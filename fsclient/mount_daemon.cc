@@ -264,6 +264,16 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
   return {};
 }
 
+namespace {
+
+// " FINGERPRINT"; "" if there is none to be had.
+std::string own_key(const MountSettings& settings) {
+  const auto identity = crypto::Identity::load_or_create(settings.state_directory);
+  return identity ? " " + identity->fingerprint().to_text() : "";
+}
+
+}  // namespace
+
 std::string explain(const Error& error, const MountSettings& settings) {
   const std::string server = server_name_of(settings.url);
   switch (error.code) {
@@ -284,8 +294,9 @@ std::string explain(const Error& error, const MountSettings& settings) {
       return fmt::format(
           "{} does not let us in to '{}': the token in the URL is missing, wrong, expired or for another "
           "export; get a "
-          "new URL from its administrator (tuskd token), or have this client's key allowed (tuskd allow)",
-          server, settings.url.export_name);
+          "new URL from its administrator (tuskd token), or have this client's key allowed (tuskd allow "
+          "--export {} --{})",
+          server, settings.url.export_name, settings.url.export_name, own_key(settings));
     case ErrorCode::kNoSuchExport:
       return fmt::format("{} exports nothing called '{}'", server, settings.url.export_name);
     case ErrorCode::kVersionMismatch:

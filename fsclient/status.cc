@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace tusk::client {
 
 using Json = nlohmann::ordered_json;
 
-std::string status_json(const MountFacts& facts, const rpc::PathStats& path, Filesystem& filesystem,
+std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, Filesystem& filesystem,
                         TimePoint now) {
   const Counters& counters = filesystem.counters();
   const auto [last_error, errors] = filesystem.last_error().value();
@@ -20,9 +21,13 @@ std::string status_json(const MountFacts& facts, const rpc::PathStats& path, Fil
       {"server", facts.server},
       {"server_name", facts.server_name},
       {"server_key", facts.server_key},
+      {"client_key", path.own_key.to_text()},
       {"read_only", facts.read_only},
       {"identity", facts.identity_real ? "real" : "user"},
       {"connected", path.connected},
+      {"refused", path.refused},
+      {"down_because", path.down_because},
+      {"silent_s", to_seconds(path.silent)},
       {"mounted_s", to_seconds(now - facts.mounted_at)},
       {"path",
        {{"address", path.peer_address},
@@ -75,6 +80,28 @@ std::string share_text(double part, double whole) {
   return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "-";
 }
 
+// A lost packet is made good before.
+constexpr double kSilenceShownMin_s = 2;
+
+std::string connection_text(const Json& json) {
+  const auto silent_s = json.at("silent_s").get<double>();
+  const std::string silence =
+      silent_s < kSilenceShownMin_s ? "" : fmt::format(", no answer for {:.0f} s", std::floor(silent_s));
+  if (json.at("connected").get<bool>())
+    return "up, " + json.at("path").at("address").get<std::string>() + silence;
+  const auto reason = json.at("down_because").get<std::string>();
+  return json.at("refused").get<bool>() ? "refused: " + reason : "DOWN: " + reason + silence;
+}
+
+// A key may begin with a dash: hence the "--".
+std::string advice_when_refused(const Json& json) {
+  const auto server = json.at("server").get<std::string>();
+  return fmt::format(
+      "mount again with a new URL (tuskd token), or have this client's key allowed "
+      "(tuskd allow --export {} -- {}); once let in again, this mount goes on by itself",
+      server.substr(server.rfind('/') + 1), json.at("client_key").get<std::string>());
+}
+
 std::string describe(const Json& json) {
   const Json& path = json.at("path");
   const auto number = [](const Json& from, const char* key) { return from.at(key).get<double>(); };
@@ -84,8 +111,9 @@ std::string describe(const Json& json) {
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<16}{}\n", name, value);
   };
-  row("connection",
-      json.at("connected").get<bool>() ? "up, " + path.at("address").get<std::string>() : "DOWN");
+  row("connection", connection_text(json));
+  if (json.at("refused").get<bool>()) row("what to do", advice_when_refused(json));
+  row("client key", json.at("client_key").get<std::string>());
   row("round trip",
       fmt::format("{:.1f} ms (at best {:.1f} ms, {:.1f} ms of it queueing)", number(path, "rtt_s") * 1e3,
                   number(path, "rtt_min_s") * 1e3, number(path, "queueing_delay_s") * 1e3));

@@ -17,9 +17,13 @@
 //   server             "tusk://HOST:PORT/EXPORT", without token
 //   server_name        as the server calls itself
 //   server_key         fingerprint, base64url
+//   client_key         the same of this client's key, for `tuskd allow`
 //   read_only          true or false
 //   identity           "real" or "user"
 //   connected          true while the server answers
+//   refused            true while the server answers but does not let this mount in any more
+//   down_because       while not connected: the reason, or ""
+//   silent_s           for how long the server has owed an answer and sent nothing; 0 when it owes none
 //   mounted_s          since the mount
 //   path               object: address, rtt_s, rtt_min_s, queueing_delay_s, send_bytes_per_s,
 //                      receive_bytes_per_s, loss (fraction), mtu, bytes_sent, bytes_received,
@@ -52,6 +56,7 @@
 
 #include "fsclient/filesystem.h"
 #include "proto/base/result.h"
+#include "proto/rpc/channel.h"
 
 namespace tusk::client {
 
@@ -67,7 +72,7 @@ struct MountFacts {
   TimePoint mounted_at{};
 };
 
-[[nodiscard]] std::string status_json(const MountFacts& facts, const rpc::PathStats& path,
+[[nodiscard]] std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path,
                                       Filesystem& filesystem, TimePoint now);
 // The same for people; `json` as status_json() made it. kMalformed if it is no such thing.
 [[nodiscard]] Result<std::string> status_text(std::string_view json);

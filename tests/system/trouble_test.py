@@ -22,6 +22,7 @@ COPY_MIB, RATE = 48, "100mbit"  # four seconds: long enough to be interrupted in
 COPY_SECONDS_MAX = 60
 CLEAR_SECONDS = 15  # a mount that cannot be says so after ten
 ERROR_SECONDS = 15
+SILENCE_SECONDS = 4
 DATAGRAMS = 2_000
 
 
@@ -170,7 +171,7 @@ class MountingRefused(Trouble):
         self.refused(wan, f"{base}#{flipped(secret, 0)}", "fingerprint|key|token")
         self.refused(wan, f"{base}-not#{secret}", "export|token|refused")
         self.refused(wan, f"{base.replace(':8875', ':8876')}#{secret}", "reach|answer|UDP")
-        self.refused(wan, base, "token|allowed|refused|key")
+        self.refused(wan, base, r"tuskd allow --export export -- [\w-]{43}\)")
 
     def test_a_server_that_answers_is_quoted(self):
         wan = self.wan_of()
@@ -260,6 +261,21 @@ class TheServer(Trouble):
                                      "--listen", ":9000"], CLEAR_SECONDS, check=False)
         self.assertEqual(finished.returncode, 1)
         self.assertRegex(finished.stderr, r"another tuskd \(pid \d+\) exports .*export as 'export': choose another name")
+
+    def test_that_it_is_frozen_shows_within_seconds(self):
+        wan = self.wan_of()
+        server = self.serve(wan)
+        mount = self.mounted(wan, server.url)
+        status = [program("tusk"), "status", mount.path]
+        server.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(server.process.send_signal, signal.SIGCONT)
+        asking = popen_in(wan.ns_a, ["ls", mount.path / "unknown"], stderr=subprocess.DEVNULL)
+        self.addCleanup(harness.stop, asking, signal.SIGKILL)
+        wait_until(lambda: "no answer for" in run_in(wan.ns_a, status, ERROR_SECONDS).stdout, SILENCE_SECONDS, "silence")
+        self.assertIn("connection      up, ", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
+        server.process.send_signal(signal.SIGCONT)
+        self.assertNotEqual(asking.wait(ERROR_SECONDS), 0)
+        self.assertNotIn("no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
 
     def test_a_full_disk_reaches_the_writer(self):
         run_in(None, ["mount", "-t", "tmpfs", "-o", "size=20m", "none", self.export], 10)

@@ -1,0 +1,53 @@
+// What a mount says of its connection when that is not well.
+#include "fsclient/status.h"
+
+#include "client.h"
+
+namespace tusk::client {
+namespace {
+
+class ConnectionStatus : public Client {
+ protected:
+  [[nodiscard]] std::string json() {
+    return status_json({.server = "tusk://h/x"}, stats, *filesystem, scheduler.now());
+  }
+  [[nodiscard]] std::string text() { return status_text(json()).value_or(""); }
+
+  rpc::ChannelStats stats;
+};
+
+TEST_F(ConnectionStatus, SaysWhyItIsDown) {
+  stats.down_because = "no answer";
+  EXPECT_THAT(json(), testing::HasSubstr("\"down_because\":\"no answer\""));
+  EXPECT_THAT(json(), testing::HasSubstr("\"refused\":false"));
+  EXPECT_THAT(text(), testing::HasSubstr("DOWN: no answer"));
+}
+
+TEST_F(ConnectionStatus, ShowsThatNothingIsHeardLongBeforeItIsDown) {
+  stats.connected = true;
+  stats.peer_address = "10.0.0.1:8875";
+  stats.silent = 500ms;
+  EXPECT_THAT(text(), testing::HasSubstr("up, 10.0.0.1:8875\n"));
+  stats.silent = 2900ms;
+  EXPECT_THAT(text(), testing::HasSubstr("up, 10.0.0.1:8875, no answer for 2 s\n"));
+  EXPECT_THAT(json(), testing::HasSubstr("\"silent_s\":2.9"));
+}
+
+TEST_F(ConnectionStatus, TellsTheKeyThatCanBeAllowed) {
+  const std::string key = stats.own_key.to_text();
+  EXPECT_THAT(json(), testing::HasSubstr("\"client_key\":\"" + key + "\""));
+  EXPECT_THAT(text(), testing::HasSubstr(key));
+  stats.refused = true;
+  EXPECT_THAT(text(), testing::HasSubstr("tuskd allow --export x -- " + key));
+}
+
+TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerRefuses) {
+  stats.refused = true;
+  stats.down_because = "no right";
+  EXPECT_THAT(json(), testing::HasSubstr("\"refused\":true"));
+  EXPECT_THAT(text(), testing::HasSubstr("refused: no right"));
+  EXPECT_THAT(text(), testing::HasSubstr("mount again with a new URL"));
+}
+
+}  // namespace
+}  // namespace tusk::client

@@ -42,6 +42,14 @@ void close_standard_streams() {
   ::close(null);
 }
 
+// A pipe of whoever started us is not to stay open, and its reader waiting, for as long as the mount lives.
+void close_inherited(int except) {
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
+  const auto kept = static_cast<unsigned>(except);
+  if (kept > kFirst) (void)::close_range(kFirst, kept - 1, 0);
+  (void)::close_range(kept + 1, ~0u, 0);
+}
+
 // In the child of a background mount: tells the waiting parent, then belongs to nobody's terminal.
 int serve_in_background(const MountSettings& settings, int report) {
   ::setsid();
@@ -68,7 +76,7 @@ int mount_in_background(const MountSettings& settings) {
   const pid_t child = ::fork();
   if (child < 0) return complain(kMountFailed, fail_errno("fork").error().message());
   if (child == 0) {
-    ::close(report[0]);
+    close_inherited(report[1]);
     const int code = serve_in_background(settings, report[1]);
     std::_Exit(code);
   }
@@ -86,11 +94,7 @@ int mount_in_background(const MountSettings& settings) {
 }
 
 int mount(MountSettings settings) {
-  std::error_code missing;
-  const std::filesystem::path resolved = resolve_mountpoint(settings.mountpoint);
-  // A symbolic link is followed, but only where no mount (which may hang) is behind the name.
-  if (!mounted_at(resolved)) settings.mountpoint = std::filesystem::canonical(settings.mountpoint, missing);
-  if (missing || settings.mountpoint.empty() || mounted_at(resolved)) settings.mountpoint = resolved;
+  settings.mountpoint = resolve_mountpoint(settings.mountpoint);
   if (const Result<void> usable = Mount::check(settings.mountpoint); !usable)
     return complain(kMountFailed, usable.error().context);
   if (!settings.foreground) return mount_in_background(settings);
@@ -149,9 +153,13 @@ int run_command_line(int argc, char** argv) {
   app.set_version_flag("--version", "tusk " TUSK_VERSION);
   app.require_subcommand(1);
   app.footer(kExamples);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return fmt::format("tusk: {} (tusk --help, tusk mount --help)\n", error.what());
+  });
   std::string log_level = "warning";
   app.add_option("--log-level", log_level,
-                 "trace, debug, info, warning, error (to stderr; syslog in the background)");
+                 "trace, debug, info, warning, error (to stderr; syslog in the background)")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}));
 
   MountSettings settings;
   std::string url, mountpoint, state_directory = default_state_directory().string();
@@ -193,6 +201,7 @@ int run_command_line(int argc, char** argv) {
   Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);
   if (!parsed) return complain(kUsage, parsed.error().context);
   settings.url = std::move(*parsed);
+  if (mountpoint.empty()) return complain(kUsage, "MOUNTPOINT is empty");
   settings.mountpoint = mountpoint;
   settings.state_directory = std::filesystem::absolute(state_directory);
   for (const std::string& list : options)

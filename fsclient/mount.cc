@@ -97,8 +97,22 @@ Result<void> unmount_path(const std::filesystem::path& mountpoint, bool lazy) {
 
 // ---------------------------------------------------------------- checking
 
+namespace {
+
+Result<void> check_device() {
+  if (::access("/dev/fuse", R_OK | W_OK) == 0) return {};
+  if (errno == EACCES)
+    return fail(from_errno(EACCES), "you may not open /dev/fuse: its mode or group keeps this user out");
+  return fail(from_errno(errno),
+              "/dev/fuse cannot be opened (modprobe fuse; in a container: --device /dev/fuse)");
+}
+
+}  // namespace
+
 Result<void> Mount::check(const std::filesystem::path& mountpoint) {
   const std::string name = mountpoint.string();
+  if (mountpoint == mountpoint.root_path())
+    return fail(from_errno(EINVAL), "/ holds everything else and cannot be mounted on: make a directory");
   const std::optional<MountedAt> mounted = mounted_at(mountpoint);
   struct stat st {};
   // A live mount of ours is not to be touched: its server may be far away.
@@ -117,11 +131,8 @@ Result<void> Mount::check(const std::filesystem::path& mountpoint) {
   }
   if (!S_ISDIR(st.st_mode)) return fail(from_errno(ENOTDIR), name + " is not a directory");
   if (::geteuid() != 0 && ::access(name.c_str(), W_OK) != 0)
-    return fail(from_errno(EACCES), name + " must belong to you to be mounted on");
-  if (::access("/dev/fuse", R_OK | W_OK) != 0)
-    return fail(from_errno(errno),
-                "/dev/fuse cannot be opened (modprobe fuse; in a container: --device /dev/fuse)");
-  return {};
+    return fail(from_errno(EACCES), name + " is not yours to write to, so you cannot mount on it");
+  return check_device();
 }
 
 // ---------------------------------------------------------------- the session

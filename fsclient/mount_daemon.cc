@@ -58,6 +58,12 @@ schema::AttachRequest attach_of(const MountSettings& settings) {
   return attach;
 }
 
+Result<crypto::Identity> load_identity(const MountSettings& settings) {
+  Result<crypto::Identity> identity = crypto::Identity::load_or_create(settings.state_directory);
+  if (!identity) identity.error().context += " (--state-dir names another place for our key)";
+  return identity;
+}
+
 // The URL's fingerprint, else what is pinned, else whatever answers (and that is pinned then).
 Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, const crypto::Identity& identity,
                                               const KnownServers& known) {
@@ -230,7 +236,7 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
   ::signal(SIGPIPE, SIG_IGN);
 
   TUSK_TRY(Mount::check(settings.mountpoint));
-  TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(settings.state_directory));
+  TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));
   const KnownServers known(settings.state_directory / "known_servers");
   TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known));
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())

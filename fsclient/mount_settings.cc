@@ -37,12 +37,15 @@ Result<Duration> parse_seconds(std::string_view text) {
 
 Result<uid_t> parse_user(const std::string& text) {
   if (const passwd* user = ::getpwnam(text.c_str())) return user->pw_uid;
-  return parse_number<uid_t>(text);
+  if (const auto number = parse_number<uid_t>(text)) return *number;
+  return fail(ErrorCode::kBadConfig, fmt::format("there is no user '{}' here, and it is not a number", text));
 }
 
 Result<gid_t> parse_group(const std::string& text) {
   if (const group* found = ::getgrnam(text.c_str())) return found->gr_gid;
-  return parse_number<gid_t>(text);
+  if (const auto number = parse_number<gid_t>(text)) return *number;
+  return fail(ErrorCode::kBadConfig,
+              fmt::format("there is no group '{}' here, and it is not a number", text));
 }
 
 // ---------------------------------------------------------------- options with a meaning for us
@@ -87,9 +90,25 @@ Result<void> set_outage(MountSettings& settings, const std::string& value) {
   return {};
 }
 
+Result<void> set_umask(MountSettings& settings, const std::string& value) {
+  constexpr mode_t kBitsMax = 0777;
+  const auto mask = parse_number<mode_t>(value, 8);
+  if (!mask || *mask > kBitsMax)
+    return fail(ErrorCode::kBadConfig, fmt::format("'{}' is not an octal number from 0 to 777", value));
+  settings.umask = *mask;
+  return {};
+}
+
+Result<void> set_connect_timeout(MountSettings& settings, const std::string& value) {
+  TUSK_ASSIGN(const unsigned seconds, parse_number<unsigned>(value));
+  if (seconds == 0) return fail(ErrorCode::kBadConfig, "at least 1 second");
+  settings.connect_timeout = std::chrono::seconds(seconds);
+  return {};
+}
+
 Result<void> set_cache(MountSettings& settings, const std::string& value) {
   TUSK_ASSIGN(settings.cache_bytes, parse_size(value));
-  if (settings.cache_bytes < kCacheMin) return fail(ErrorCode::kBadConfig, "cache-mem is at least 16M");
+  if (settings.cache_bytes < kCacheMin) return fail(ErrorCode::kBadConfig, "at least 16M");
   return {};
 }
 
@@ -112,8 +131,7 @@ constexpr Option kOptions[] = {
      [](MountSettings& s, const std::string& v) { return assign(s.uid, parse_user(v)); }},
     {"gid", "GROUP", "group to show; implies identity=user",
      [](MountSettings& s, const std::string& v) { return assign(s.gid, parse_group(v)); }},
-    {"umask", "OCTAL", "permission bits not to show",
-     [](MountSettings& s, const std::string& v) { return assign(s.umask, parse_number<mode_t>(v, 8)); }},
+    {"umask", "OCTAL", "permission bits not to show", set_umask},
     {"acl", "", "the kernel here enforces ACLs (identity=real; costs round trips)",
      [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = true, Result<void>(); }},
     {"cache_mem", "SIZE", "memory for file data, e.g. 256M (default 512M or 1/8 of RAM)", set_cache},
@@ -121,12 +139,7 @@ constexpr Option kOptions[] = {
      [](MountSettings& s, const std::string& v) { return assign(s.attr_timeout, parse_seconds(v)); }},
     {"outage", "wait|fail:SECONDS", "while the server is out of reach: wait (default), or fail after a while",
      set_outage},
-    {"connect_timeout", "SECONDS", "how long the mount command tries (default 10)",
-     [](MountSettings& s, const std::string& v) -> Result<void> {
-       TUSK_ASSIGN(const unsigned seconds, parse_number<unsigned>(v));
-       s.connect_timeout = std::chrono::seconds(std::max(1u, seconds));
-       return {};
-     }},
+    {"connect_timeout", "SECONDS", "how long the mount command tries (default 10)", set_connect_timeout},
     {"no_auto_unmount", "", "leave the mount point as it is if the daemon dies",
      [](MountSettings& s, const std::string&) -> Result<void> {
        return s.auto_unmount = false, Result<void>();

@@ -54,14 +54,26 @@ std::optional<MountedAt> mounted_at(const std::filesystem::path& path) {
   return std::nullopt;
 }
 
-std::filesystem::path resolve_mountpoint(const std::filesystem::path& path) {
+namespace {
+
+std::filesystem::path resolve(const std::filesystem::path& path, int links_left) {
   std::error_code ignored;
   std::filesystem::path whole = std::filesystem::absolute(path, ignored).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
   if (!whole.has_filename()) return whole;  // "/"
   std::filesystem::path parent = std::filesystem::canonical(whole.parent_path(), ignored);
   if (ignored) parent = whole.parent_path();
-  return parent / whole.filename();
+  std::filesystem::path resolved = parent / whole.filename();
+  if (links_left == 0 || mounted_at(resolved)) return resolved;
+  const std::filesystem::path target = std::filesystem::read_symlink(resolved, ignored);
+  return ignored ? resolved : resolve(parent / target, links_left - 1);
+}
+
+}  // namespace
+
+std::filesystem::path resolve_mountpoint(const std::filesystem::path& path) {
+  constexpr int kLinksMax = 40;  // path_resolution(7)
+  return resolve(path, kLinksMax);
 }
 
 }  // namespace tusk::client

@@ -25,8 +25,8 @@ struct MountedAt {
 // not count.
 [[nodiscard]] std::optional<MountedAt> mounted_at(const std::filesystem::path& path);
 
-// Absolute and free of symbolic links up to, but not including, the last component: that is the mount,
-// which is not to be touched.
+// Absolute and free of symbolic links. What is mounted at the end of it is not touched: it may be a mount
+// that hangs.
 [[nodiscard]] std::filesystem::path resolve_mountpoint(const std::filesystem::path& path);
 
 }  // namespace tusk::client

@@ -123,8 +123,8 @@ Result<MountUrl> MountUrl::parse(std::string_view text) {
   TUSK_TRY(parse_authority(text.substr(0, slash), url));
   if (slash == std::string_view::npos || slash + 1 == text.size()) return bad("the export's name is missing");
   const std::string_view name = text.substr(slash + 1);
-  if (name.find_first_of("/?") != std::string_view::npos)
-    return bad("the export's name is one word: write '?' as %3F; it has no '/'");
+  if (name.find('/') != std::string_view::npos) return bad("no '/' may be in an export's name or follow it");
+  if (name.find('?') != std::string_view::npos) return bad("'?' in an export's name is written as %3F");
   auto decoded = percent_decode(name);
   if (!decoded) return bad("'%' in the export's name needs two hexadecimal digits");
   if (decoded->find('/') != std::string::npos || decoded->find('\0') != std::string::npos)

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "proto/base/check.h"
+#include "proto/base/overloaded.h"
 
 namespace tusk::transport {
 namespace {
@@ -21,11 +22,6 @@ constexpr Duration kReceiveRateKept = 10s;
 constexpr Duration kKeepAliveWaiting = 2s;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
-
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
 
 }  // namespace
 

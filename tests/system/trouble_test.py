@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import select
 import signal
 import subprocess
 import tempfile
@@ -203,6 +204,9 @@ class MountingRefused(Trouble):
         self.refused(wan, server.url, "mount point|no such|exist|missing", point=self.folder / "missing")
         self.refused(wan, server.url, "directory", point=file)
         self.refused(wan, server.url, "unknown option", options=["-o", "no_such_option"])
+        self.refused(wan, server.url, "^tusk: .*no-such-flag", options=["--no-such-flag"])
+        self.refused(wan, server.url, "mkdir|make a directory", point="/")
+        self.refused(wan, server.url, "empty", point="")
         self.refused(wan, "http://example.org/", "tusk://|url")
         mount = self.mounted(wan, server.url)
         self.refused(wan, server.url, "busy|already|mounted", point=mount.path)
@@ -333,6 +337,35 @@ class TheClient(Trouble):
         mount.kill()
         wait_until(lambda: fuse_connection(mount.path) is None, ERROR_SECONDS, "unmounting by itself")
         self.assertEqual(os.listdir(mount.path), [])
+
+    def test_it_is_found_through_a_symbolic_link(self):
+        wan = self.wan_of()
+        server = self.serve(wan)
+        point, link = self.folder / "point", self.folder / "link"
+        point.mkdir()
+        link.symlink_to(point)
+        tusk = [program("tusk")]
+        run_in(wan.ns_a, [*tusk, "mount", server.url, link, "--state-dir", self.folder / "state"], CLEAR_SECONDS)
+        self.addCleanup(run_in, wan.ns_a, [*tusk, "umount", "--force", point], COPY_SECONDS_MAX, check=False)
+        self.assertIsNotNone(fuse_connection(point))
+        self.assertIn(str(point), run_in(wan.ns_a, [*tusk, "status", link], ERROR_SECONDS).stdout)
+        run_in(wan.ns_a, [*tusk, "umount", link], COPY_SECONDS_MAX)
+        self.assertIsNone(fuse_connection(point))
+
+    def test_it_keeps_nothing_open_of_who_mounted(self):
+        wan = self.wan_of()
+        server = self.serve(wan)
+        point = self.folder / "point"
+        point.mkdir()
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        mounting = popen_in(wan.ns_a, [program("tusk"), "mount", server.url, point, "--state-dir", self.folder / "state"],
+                            pass_fds=[writer], stdin=subprocess.DEVNULL)
+        os.close(writer)
+        self.assertEqual(mounting.wait(CLEAR_SECONDS), 0)
+        self.addCleanup(run_in, wan.ns_a, [program("tusk"), "umount", point], COPY_SECONDS_MAX)
+        self.assertEqual(select.select([reader], [], [], ERROR_SECONDS)[0], [reader])
+        self.assertEqual(os.read(reader, 1), b"")
 
     def test_every_way_to_unmount_brings_everything_to_the_server(self):
         wan = self.wan_of(delay="50ms")

@@ -6,16 +6,12 @@
 #include <variant>
 
 #include "proto/base/bytes.h"
+#include "proto/base/overloaded.h"
 
 namespace tusk::golden {
 namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
-
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
 
 std::string describe_ack(const wire::AckFrame& frame) {
   std::string text =

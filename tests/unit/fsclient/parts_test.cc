@@ -11,12 +11,23 @@
 #include "client.h"
 #include "fsclient/inode_table.h"
 #include "fsclient/known_servers.h"
+#include "fsclient/mount.h"
 #include "fsclient/mount_settings.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 
 namespace tusk::client {
 namespace {
+
+class Directory {
+ public:
+  Directory() {
+    std::string name = "/tmp/tusk-unit-XXXXXX";
+    path = ::mkdtemp(name.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
+};
 
 // ---------------------------------------------------------------- inode table
 
@@ -206,7 +217,10 @@ TEST(MountSettings, MistakesAreNamed) {
            {"identity=root", "auto, real or user"},
            {"outage=perhaps", "wait or fail"},
            {"attr_timeout=-1", "seconds"},
-           {"uid=nobody-called-this", "number"},
+           {"umask=1777", "octal"},
+           {"connect_timeout=0", "at least"},
+           {"gid=nobody-called-this", "no group"},
+           {"uid=nobody-called-this", "no user"},
        }) {
     MountSettings settings;
     const Result<void> applied = apply_options(list, settings);
@@ -250,17 +264,21 @@ TEST(MountTable, TheLastComponentIsNotTouched) {
   EXPECT_EQ(resolve_mountpoint("/"), "/");
 }
 
-// ---------------------------------------------------------------- known servers
+TEST(MountTable, ASymbolicLinkLeadsToTheMount) {
+  const Directory directory;
+  std::filesystem::create_directory_symlink("/proc", directory.path / "absolute");
+  std::filesystem::create_directory_symlink("absolute/../proc", directory.path / "relative");
+  std::filesystem::create_directory_symlink("turns", directory.path / "turns");
+  std::filesystem::create_directory_symlink("gone", directory.path / "broken");
+  EXPECT_EQ(resolve_mountpoint(directory.path / "absolute"), "/proc");
+  EXPECT_EQ(resolve_mountpoint(directory.path / "relative"), directory.path / "proc");
+  EXPECT_EQ(resolve_mountpoint(directory.path / "turns"), directory.path / "turns");
+  EXPECT_EQ(resolve_mountpoint(directory.path / "broken"), directory.path / "gone");
+}
 
-class Directory {
- public:
-  Directory() {
-    std::string name = "/tmp/tusk-unit-XXXXXX";
-    path = ::mkdtemp(name.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
+TEST(Mount, IsNotMadeOnTheRoot) { EXPECT_FALSE(Mount::check("/")); }
+
+// ---------------------------------------------------------------- known servers
 
 TEST(KnownServers, RemembersAndReplaces) {
   const Directory directory;

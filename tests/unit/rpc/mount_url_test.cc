@@ -92,7 +92,8 @@ TEST(MountUrl, SaysWhatIsWrong) {
   EXPECT_THAT(error_of("tusk://[::1]8875/d"), HasSubstr("may follow ']'"));
   EXPECT_THAT(error_of("tusk://[host]/d"), HasSubstr("no IPv6 address"));
   EXPECT_THAT(error_of("tusk://user@host/d"), HasSubstr("host name"));
-  EXPECT_THAT(error_of("tusk://host/a/b"), HasSubstr("one word"));
+  EXPECT_THAT(error_of("tusk://host/a/b"), HasSubstr("no '/'"));
+  EXPECT_THAT(error_of("tusk://host/a/"), HasSubstr("no '/'"));
   EXPECT_THAT(error_of("tusk://host/a%2Fb"), HasSubstr("no '/'"));
   EXPECT_THAT(error_of("tusk://host/a%00b"), HasSubstr("no NUL"));
   EXPECT_THAT(error_of("tusk://host/a%4"), HasSubstr("two hexadecimal digits"));

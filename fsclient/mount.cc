@@ -24,7 +24,6 @@ namespace tusk::client {
 namespace {
 
 constexpr std::string_view kUnmountCommand = "fusermount3";
-constexpr Duration kInitMax = std::chrono::seconds(10);
 
 // libfuse tells of failures by printing: what it said last belongs into our error.
 std::mutex said_mutex;
@@ -48,6 +47,7 @@ Result<void> run(const std::vector<std::string>& command) {
   int output[2];
   if (::pipe2(output, O_CLOEXEC) != 0) return fail_errno("pipe");
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const pid_t child = ::fork();

@@ -263,7 +263,7 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
   live();
   mounted.serve();
   over = true;
-  ::pthread_kill(listening.native_handle(), SIGTERM);
+  ::pthread_kill(listening.native_handle(), SIGHUP);  // one of `signals`
   listening.join();
   if (ending.joinable()) ending.join();
   spdlog::info("{} is unmounted", settings.mountpoint.string());

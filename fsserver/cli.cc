@@ -56,9 +56,6 @@ struct CommandLine {
         ->capture_default_str();
     app.require_subcommand(0, 1);
     app.failure_message([](const CLI::App*, const CLI::Error& error) {
-      return std::string("tuskd: ") + error.what() + " (tuskd --help)\n";
-    });
-    app.failure_message([](const CLI::App*, const CLI::Error& error) {
       return std::string("tuskd: ") + error.what() + "\nRun with --help for more information.\n";
     });
     add_share();

@@ -97,7 +97,7 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
   acks_.record(now, number, eliciting, congestion_mark);
 
   while (auto event = exchanges_.poll_event())
-    std::visit([&](auto&& e) { events_.push_back(std::move(e)); }, std::move(*event));
+    std::visit([&](auto& e) { events_.push_back(std::move(e)); }, *event);
 }
 
 // The result says whether the frame asks for an acknowledgement.

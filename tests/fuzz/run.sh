@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/fuzz/run.sh [SECONDS [TARGET...]]: runs every libFuzzer target, or those named, for so long each.
+# tests/fuzz/run.sh [SECONDS [TARGET...]]: runs every libFuzzer target, or those named, so long in all.
 #
 # Builds the preset "fuzz" (clang with the fuzzer, address and undefined-behaviour sanitizers). New inputs
 # are kept in build/fuzz/corpus, those that break something in build/fuzz/findings; the latter belong into
@@ -9,7 +9,8 @@ set -euo pipefail
 
 readonly seconds=${1:-60}
 shift || true
-readonly root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
+readonly root
 readonly build=${TUSK_FUZZ_BUILD:-$root/build/fuzz}
 readonly corpus=$build/corpus
 readonly findings=$build/findings
@@ -21,6 +22,8 @@ cmake --build "$build" --target fuzzers -- -j "${TUSK_JOBS:-2}"
 mkdir -p "$corpus" "$findings"
 mapfile -t targets < <("$build/tests/fuzz/fuzz_seeds" "$corpus")
 if (($#)); then targets=("$@"); fi
+each=$((seconds / ${#targets[@]}))
+readonly each=$((each > 0 ? each : 1))
 
 # fuzz TARGET SECONDS: libFuzzer's exit code; its output in TARGET.log.
 fuzz() {
@@ -40,7 +43,7 @@ echo "fuzz: the planted fault was found"
 
 failed=0
 for target in "${targets[@]}"; do
-  if fuzz "$target" "$seconds"; then
+  if fuzz "$target" "$each"; then
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$target.log")
     echo "fuzz: $target: nothing broke in $runs runs"
   else

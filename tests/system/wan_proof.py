@@ -69,7 +69,7 @@ HEADER = (f"{'TCP':6} Gbit  delay   MTU loss % {'Mbit/s':>9} {'limit':>7} {'want
 
 
 def round_trips():
-    """Prints the ping table; True when every median is within half a millisecond."""
+    """Prints the ping table; True when every median is within half a millisecond, or a hundredth: a processor that slept longer wakes later."""
     good = True
     print(f"{'RTT set':>10} {'median':>9} {'least':>9} {'most':>9}   (ms)")
     with Wan(rate="1gbit") as wan:
@@ -79,7 +79,7 @@ def round_trips():
             times = wan.ping(20)
             median = statistics.median(times)
             wanted = 2 * delay_us / 1e3
-            held = wanted <= median <= wanted + 0.5
+            held = wanted <= median <= wanted + max(0.5, wanted / 100)
             good = good and held
             print(f"{wanted:10.2f} {median:9.3f} {min(times):9.3f} {max(times):9.3f}  {'ok' if held else 'MISSED'}")
     return good

@@ -50,7 +50,7 @@ ByteCount BbrController::burst() const {
 
 double BbrController::bdp() const { return bandwidth_ * to_seconds(rtt_min_); }
 
-void BbrController::handle_ack(const AckEvent& event, const RttEstimator&) {
+void BbrController::handle_ack(const AckEvent& event, RttEstimator&) {
   if (event.round_ended) ++round_;
   sample_bandwidth(event);
   const bool expired = rtt_min_at_ != TimePoint{} && event.now > rtt_min_at_ + kRttWindow;

@@ -15,7 +15,7 @@ class BbrController final : public CongestionController {
   explicit BbrController(std::uint64_t seed);
 
   [[nodiscard]] std::string_view name() const override { return "bbr"; }
-  void handle_ack(const AckEvent& event, const RttEstimator& rtt) override;
+  void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }

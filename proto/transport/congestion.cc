@@ -9,7 +9,7 @@ namespace tusk::transport {
 std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind, std::uint64_t seed) {
   switch (kind) {
     case CongestionKind::kModel:
-      return std::make_unique<ModelController>(seed);
+      return std::make_unique<ModelController>();
     case CongestionKind::kCubic:
       return std::make_unique<CubicController>();
     case CongestionKind::kBbr:

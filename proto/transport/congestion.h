@@ -46,7 +46,8 @@ class CongestionController {
   virtual ~CongestionController() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  virtual void handle_ack(const AckEvent& event, const RttEstimator& rtt) = 0;
+  // A controller that finds that the path got longer tells the estimator (forget_minimum()).
+  virtual void handle_ack(const AckEvent& event, RttEstimator& rtt) = 0;
   // Several probe timeouts in a row went unanswered: the path was gone.
   virtual void handle_outage(TimePoint now) = 0;
 

@@ -32,7 +32,7 @@ ByteCount CubicController::burst() const {
                              static_cast<ByteCount>(pacing_rate_ * kCubicBurstSeconds));
 }
 
-void CubicController::handle_ack(const AckEvent& event, const RttEstimator& rtt) {
+void CubicController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   if (event.round_ended) reduced_this_round_ = false;
   if (event.rate > 0) bandwidth_ = event.rate;
   if (event.lost_packets > 0 || event.marks > 0) handle_loss(event);

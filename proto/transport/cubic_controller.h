@@ -11,7 +11,7 @@ class CubicController final : public CongestionController {
   CubicController();
 
   [[nodiscard]] std::string_view name() const override { return "cubic"; }
-  void handle_ack(const AckEvent& event, const RttEstimator& rtt) override;
+  void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   [[nodiscard]] ByteCount window() const override { return static_cast<ByteCount>(window_); }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <utility>
 
 #include "proto/transport/rtt_estimator.h"
 
@@ -22,44 +22,67 @@ constexpr double kRateMin = 10.0 * kPacket;  // ten packets a second keep a dyin
 constexpr double kStartupGain = 2.77;
 constexpr double kStartupGrowth = 1.25;
 constexpr int kPlateauRounds = 3;
-// Startup by trains: long enough to tell the capacity from a receiver's timing noise. A single train is
-// believed to 80 %, several to 95 %; and no round carries more than so many times the one before, because a
-// policer lets a first burst pass at line rate.
-constexpr ByteCount kTrainBytesMin = 64 * kPacket;
+constexpr int kStartupRoundsMin = 3;  // before a queue ends it
+// Startup by trains: no round carries more than so many times the one before, because a policer lets a first
+// burst pass at line rate.
 constexpr double kTrainSeconds = 2e-3;
-constexpr std::size_t kTrainsMax = 32;
-constexpr std::size_t kTrainsSeveral = 4;
-constexpr Duration kTimingNoise = 200us;
-constexpr double kFirstTrainShare = 0.8;
-constexpr double kTrainsShare = 0.95;
+constexpr double kTrainSecondsMax = 5e-3;
+constexpr ByteCount kTrainBytesLeast = 20 * kPacket;
 constexpr double kTrainsConfirmed = 0.9;
 constexpr double kTrainGrowth = 512;
-constexpr double kDrainGain = 0.5;
-constexpr double kUpGain = 1.0625;
-constexpr double kDownGain = 0.9375;
-constexpr double kPushGain = 1.25;
-constexpr double kProbeSuccess = 1.03;
-constexpr double kPushSuccess = 1.10;
-constexpr int kDownRoundsMax = 3;
-constexpr int kCruiseRoundsMin = 2;
-constexpr int kCruiseRoundsSpread = 3;
+constexpr double kStartupLossMax = 0.15;
+constexpr Duration kStartupQueueMin = 1ms;
+constexpr Duration kStartupQueueMax = 20ms;
+constexpr double kDrainGain = 0.9;
+constexpr int kDrainRoundsMax = 3;
 
-// The maximum of so many rounds is the bandwidth: two cycles.
+// The maximum of so many rounds is the bandwidth.
 constexpr std::uint64_t kBandwidthRounds = 12;
 
-constexpr Duration kQueueTargetMin = 1ms;
-constexpr Duration kQueueTargetMax = 20ms;
+// The queue of a flow that is alone: an eighth of the round trip.
+constexpr Duration kOwnQueueMin = 3ms;
+constexpr Duration kOwnQueueMax = 10ms;
+// Of the way to the window that the law wants, in a round.
+constexpr double kStep = 0.75;
+// The window is what is delivered in a round trip: rate a little above it lets the window decide.
+constexpr double kPacingGain = 1.05;
+// What was sent before a change is measured for so many rounds after it.
+constexpr int kBlindRounds = 2;
 // Scheduling, batching and thinned acknowledgements hold packets this long at the two ends.
 constexpr Duration kHostDelay = 2ms;
 
-// Random loss beyond this is not compensated by sending faster.
-constexpr double kRandomLossMax = 0.08;
-constexpr double kLossWeight = 1.0 / 8;
+// No queue for so many rounds: trains look for more.
+constexpr int kFreeRounds = 3;
+constexpr double kWorthTaking = 1.2;
+constexpr double kTakenAtOnceMax = 2;
+
+// Less than so much of the capacity, and a queue: others are here.
+constexpr double kSharedBelow = 0.9;
+constexpr double kEmptyAlone = 0.95;
+constexpr double kEmptyShared = 0.5;
+constexpr Duration kEmptyEvery = 4s;
+constexpr Duration kEmptyEverySharedMin = 600ms;
+constexpr int kEmptyEverySharedRtts = 16;
+constexpr double kCapacityAgrees = 0.6;
+constexpr std::uint64_t kVerifiedRounds = 50;
+constexpr double kCrowdedQueues = 1.5;
+constexpr double kSteadyQueue = 0.05;
+constexpr double kSteadyQueueMin = 0.5e-3;  // s
+constexpr double kSteadyQueueMax = 3e-3;
+constexpr double kShareLeast = 0.05;
+constexpr int kPatienceRounds = 4;
+constexpr int kPatienceRoundsMax = 64;
+
+constexpr double kGoodputWeight = 1.0 / 4;
+
+bool about_equal(Duration a, Duration b) {
+  return std::abs(to_seconds(a - b)) <
+         std::clamp(kSteadyQueue * to_seconds(a), kSteadyQueueMin, kSteadyQueueMax);
+}
 
 }  // namespace
 
-ModelController::ModelController(std::uint64_t seed)
-    : random_(seed), window_(kInitialWindow), pacing_rate_(kInitialRate) {}
+ModelController::ModelController() : window_(kInitialWindow), pacing_rate_(kInitialRate) {}
 
 std::string_view ModelController::state() const {
   switch (state_) {
@@ -67,47 +90,73 @@ std::string_view ModelController::state() const {
       return "startup";
     case State::kDrain:
       return "drain";
-    case State::kUp:
-      return "up";
-    case State::kDown:
-      return "down";
-    case State::kCruise:
-      return "cruise";
-    case State::kPush:
-      return "push";
+    case State::kSteady:
+      return contention_.insists() ? "insist" : "steady";
+    case State::kEmpty:
+      return "empty";
   }
   return "?";
 }
 
 // What a few small packets reached says nothing of what the path would carry.
 double ModelController::bandwidth() const {
-  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? train_estimate() : 0.0);
+  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? trains_.safe_rate() : 0.0);
 }
 
-void ModelController::handle_ack(const AckEvent& event, const RttEstimator& rtt) {
+ByteCount ModelController::burst() const {
+  if (sends_trains()) return train_bytes();
+  return std::max(kBurstBytesMin, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
+}
+
+bool ModelController::sends_trains() const {
+  const bool after_emptying =
+      state_ == State::kSteady && rounds_in_state_ < kBlindRounds && !contention_.insists();
+  return state_ == State::kStartup || state_ == State::kEmpty || after_emptying || free_rounds_ > 0;
+}
+
+// On a slow line a whole train would be a queue that others feel.
+ByteCount ModelController::train_bytes() const {
+  const auto of_time = [this](double seconds) { return static_cast<ByteCount>(pacing_rate_ * seconds); };
+  const ByteCount least = state_ == State::kStartup ? TrainCapacity::kTrainBytesMin
+                                                    : std::clamp(of_time(kTrainSecondsMax), kTrainBytesLeast,
+                                                                 TrainCapacity::kTrainBytesMin);
+  return std::max(least, of_time(kTrainSeconds));
+}
+
+Duration ModelController::own_queue() const { return std::clamp(rtt_min_ / 8, kOwnQueueMin, kOwnQueueMax); }
+
+bool ModelController::shared() const {
+  return rate_ < kSharedBelow * capacity_ && round_queue_.queue() > own_queue() / 2 + round_queue_.wander();
+}
+
+// ---------------------------------------------------------------- measuring
+
+void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   round_acked_ += event.acked_bytes;
   round_lost_ += event.lost_bytes;
   rtt_min_ = rtt.minimum();
-  queue_target_ = std::clamp(rtt_min_ / 8, kQueueTargetMin, kQueueTargetMax);
-  sample_bandwidth(event);
+  sample_rate(event);
   sample_train(event);
+  round_queue_.add(event.rtt);
   if (event.round_ended) end_round(event, rtt);
-  if (state_ == State::kStartup && rtt.has_sample() && bandwidth_ > 0 && rtt.queueing() > queue_target_ &&
-      round_ > 2)
+  const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
+  const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
+  if (state_ == State::kStartup && bandwidth_ > 0 && queue > queue_max && round_ >= kStartupRoundsMin)
     enter(State::kDrain);
-  if (state_ == State::kDrain && (rtt.queueing() < queue_target_ / 4 ||
-                                  static_cast<double>(event.in_flight) < bandwidth_ * to_seconds(rtt_min_)))
-    enter(State::kCruise);
+  const bool drained =
+      queue < queue_max / 4 || static_cast<double>(event.in_flight) < bandwidth_ * to_seconds(rtt_min_);
+  if (state_ == State::kDrain && drained) enter(State::kSteady);
   control(rtt);
 }
 
-void ModelController::sample_bandwidth(const AckEvent& event) {
+void ModelController::sample_rate(const AckEvent& event) {
   if (event.rate <= 0) return;
   if (!event.app_limited) {
     round_app_limited_ = false;
     pressed_ |= event.prior_in_flight >= window_ / 2;
   }
   if (event.app_limited && event.rate <= bandwidth_) return;
+  rate_ = event.rate;
   round_rate_ = std::max(round_rate_, event.rate);
   while (!samples_.empty() && samples_.back().rate <= event.rate) samples_.pop_back();
   samples_.push_back({round_, event.rate});
@@ -115,60 +164,69 @@ void ModelController::sample_bandwidth(const AckEvent& event) {
 }
 
 void ModelController::sample_train(const AckEvent& event) {
-  if (state_ != State::kStartup || !event.train) return;
-  if (!trains_.empty() && trains_.back().id == event.train->id) trains_.pop_back();
-  trains_.push_back(*event.train);
-  if (trains_.size() > kTrainsMax) trains_.pop_front();
+  if (!event.train || event.train->bytes < std::min(train_bytes(), TrainCapacity::kTrainBytesMin) / 2) return;
+  if (sends_trains()) trains_.add(*event.train);
 }
 
-double ModelController::train_estimate() const {
-  if (trains_.empty()) return 0;
-  ByteCount bytes = 0;
-  Duration spread{};
-  for (const PacketTrain& train : trains_) {
-    bytes += train.bytes;
-    spread += train.spread;
-  }
-  // The receiver's times are those at which its program saw the packets. The noise of several trains
-  // averages out.
-  const double noise = to_seconds(kTimingNoise) * std::sqrt(static_cast<double>(trains_.size()));
-  const double share = trains_.size() < kTrainsSeveral ? kFirstTrainShare : kTrainsShare;
-  return share * static_cast<double>(bytes) / (to_seconds(spread) + noise);
+double ModelController::round_loss() const {
+  const ByteCount sent = round_acked_ + round_lost_;
+  return sent == 0 ? 0 : static_cast<double>(round_lost_) / static_cast<double>(sent);
 }
 
-ByteCount ModelController::burst() const {
-  if (state_ == State::kStartup)
-    return std::max(kTrainBytesMin, static_cast<ByteCount>(pacing_rate_ * kTrainSeconds));
-  return std::max(kBurstBytesMin, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
+void ModelController::learn_goodput(TimePoint now) {
+  const double goodput =
+      static_cast<double>(round_acked_) / to_seconds(std::max(now - round_started_, Duration(50us)));
+  goodput_ += (goodput_ > 0 ? kGoodputWeight : 1) * (goodput - goodput_);
 }
 
-void ModelController::end_round(const AckEvent& event, const RttEstimator& rtt) {
+void ModelController::learn_loss() {
+  if (contention_.insists() || state_ != State::kSteady) return;
+  loss_.end_round({.lost = round_loss(),
+                   .packets = static_cast<double>(round_acked_ + round_lost_) / static_cast<double>(kPacket),
+                   .test = rounds_in_state_ == 1,
+                   .judged = rounds_in_state_ > kBlindRounds,
+                   .queue_short = round_queue_.queue() < own_queue() / 2});
+}
+
+// ---------------------------------------------------------------- rounds
+
+void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   ++round_;
   ++rounds_in_state_;
-  const Duration queue = rtt.queueing();
+  round_queue_.end_round(rtt_min_, rtt.standing());
+  if (state_ == State::kSteady && rounds_in_state_ == 1) judge_round_trip(event.now, rtt);
   // Old samples only make way for measurements: silence proves nothing.
   if (!round_app_limited_) {
     while (samples_.size() > 1 && samples_.front().round + kBandwidthRounds < round_) samples_.pop_front();
     if (!samples_.empty()) bandwidth_ = samples_.front().rate;
-    follow_collapse(queue);
+    capacity_ = std::max(capacity_, round_rate_);
+    learn_goodput(event.now);
     learn_loss();
     if (state_ == State::kStartup)
       end_startup_round();
-    else
-      advance_cycle(event, queue);
+    else if (state_ == State::kSteady)
+      end_steady_round(event.now, rtt);
+  }
+  if (state_ == State::kDrain && rounds_in_state_ >= kDrainRoundsMax) enter(State::kSteady);
+  if (state_ == State::kEmpty && rounds_in_state_ >= 1) {
+    enter(State::kSteady);
+    emptied_at_ = event.now;
   }
   round_rate_ = 0;
   round_app_limited_ = true;
+  round_started_ = event.now;
   round_acked_ = round_lost_ = 0;
 }
 
 void ModelController::end_startup_round() {
-  startup_cap_ =
-      std::max(static_cast<double>(kTrainBytesMin), static_cast<double>(round_acked_ + round_lost_)) *
-      kTrainGrowth / to_seconds(std::max(rtt_min_, Duration(50us)));
-  // The path carries what trains said it would: the rest is found by pushing.
-  if (trains_.size() >= kTrainsSeveral && round_rate_ > kTrainsConfirmed * pacing_rate_)
-    return enter(State::kUp);
+  capacity_ = std::max(capacity_, trains_.capacity());
+  startup_cap_ = std::max(static_cast<double>(TrainCapacity::kTrainBytesMin),
+                          static_cast<double>(round_acked_ + round_lost_)) *
+                 kTrainGrowth / to_seconds(std::max(rtt_min_, Duration(50us)));
+  // More than any path loses by itself: the trains said too much.
+  if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
+  // The path carries what trains said it would.
+  if (trains_.several() && round_rate_ > kTrainsConfirmed * pacing_rate_) return enter(State::kSteady);
   if (bandwidth_ >= plateau_ * kStartupGrowth) {
     plateau_ = bandwidth_;
     plateau_rounds_ = 0;
@@ -177,97 +235,160 @@ void ModelController::end_startup_round() {
   }
 }
 
-void ModelController::learn_loss() {
-  // Only rounds that did not press on the queue tell the path's own loss.
-  const ByteCount sent = round_acked_ + round_lost_;
-  if (sent < 20 * kPacket || (state_ != State::kCruise && state_ != State::kDown)) return;
-  const double loss = static_cast<double>(round_lost_) / static_cast<double>(sent);
-  random_loss_ += (std::min(loss, kRandomLossMax) - random_loss_) * kLossWeight;
+void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
+  if (rounds_in_state_ == kBlindRounds) verify_capacity();
+  if (round_ <= blind_until_) return;
+  const bool content = loss_.content();
+  if (content) loss_.end_content_round();
+  const double share = std::min(1.0, rate_ / capacity_);
+  const double held = (content ? goodput_ : rate_) * to_seconds(rtt_min_ + round_queue_.wander());
+  const double queued = content ? 0 : capacity_ * to_seconds(own_queue()) * std::sqrt(share);
+  model_window_ += kStep * (held + queued - model_window_);
+  grow_into_free_capacity();
+  insist_if_starved(now, rtt.queueing());
+  if (loss_.suspects() || contention_.doubts_capacity() || puzzled() || empty_due(now, rtt))
+    enter(State::kEmpty);
 }
 
-void ModelController::follow_collapse(Duration queue) {
-  // A queue that stays although we probe no more, and less comes through than we believe: the path
-  // shrank. Believe what came through.
-  if (state_ == State::kStartup || state_ == State::kUp || state_ == State::kPush) return;
-  if (queue < 2 * queue_target_ || round_rate_ <= 0 || round_rate_ > 0.9 * bandwidth_) return;
-  samples_.clear();
-  samples_.push_back({round_, round_rate_});
-  bandwidth_ = round_rate_;
+// The law adds a queue's worth in a round. Where there is much more, trains tell how much.
+void ModelController::grow_into_free_capacity() {
+  free_rounds_ = round_queue_.queue() < own_queue() / 8 && !loss_.content() ? free_rounds_ + 1 : 0;
+  if (free_rounds_ == 0) return trains_.clear();
+  if (loss_.policed() || free_rounds_ < kFreeRounds || !trains_.several() ||
+      trains_.safe_rate() < kWorthTaking * rate_)
+    return;
+  // Others may see it at the same time: up to a half at once, then twice as much.
+  capacity_ = std::max(capacity_, trains_.capacity());
+  const double taken = std::min(std::max(kTakenAtOnceMax * rate_, capacity_ / 2), trains_.safe_rate());
+  model_window_ = std::max(model_window_, taken * to_seconds(rtt_min_));
+  free_rounds_ = kFreeRounds - 1;
+  blind_until_ = round_ + kBlindRounds;
+  trains_.clear();
 }
 
-void ModelController::advance_cycle(const AckEvent&, Duration queue) {
-  switch (state_) {
-    case State::kStartup:
-      return;
-    case State::kDrain:
-      if (rounds_in_state_ >= kDownRoundsMax) enter(State::kCruise);
-      return;
-    case State::kCruise:
-      if (rounds_in_state_ >= cruise_rounds_) enter(State::kUp);
-      return;
-    case State::kUp:
-    case State::kPush:
-      enter(State::kDown);
-      return;
-    case State::kDown: {
-      // The probe's packets have been answered now.
-      const bool found_more = bandwidth_ > bandwidth_before_probe_ * kProbeSuccess && queue < queue_target_;
-      if (found_more) {
-        enter(bandwidth_ > bandwidth_before_probe_ * kPushSuccess ? State::kStartup : State::kPush);
-      } else if (queue < queue_target_ / 4 || rounds_in_state_ >= kDownRoundsMax) {
-        enter(State::kCruise);
-      }
-      return;
-    }
+void ModelController::insist_if_starved(TimePoint now, Duration queue) {
+  const auto share = contention_.end_round({.now = now,
+                                            .got = rate_ / capacity_,
+                                            .queue = queue,
+                                            .usual_queue = own_queue(),
+                                            .loss = round_loss() - loss_.own(),
+                                            .capacity_known = round_ - verified_round_ < kVerifiedRounds});
+  if (contention_.insisted_in_vain()) lower_capacity(rate_);
+  if (share) model_window_ = std::max(model_window_, *share * capacity_ * to_seconds(rtt_min_ + queue));
+}
+
+// After a round in which a good part of the line was left free, a queue has become less. If nothing has
+// changed, it is none: the path has become longer.
+void ModelController::judge_round_trip(TimePoint now, RttEstimator& rtt) {
+  const Duration queue = std::exchange(puzzling_queue_, Duration(0));
+  if (queue == Duration(0)) {
+    base_doubtful_ = base_doubtful_ && !about_equal(rtt_min_, doubtful_base_);
+    doubtful_base_ = rtt_min_;
+    return;
   }
+  if (!about_equal(round_queue_.queue(), queue)) return;
+  rtt.forget_minimum(now);
+  base_doubtful_ = true;
+  doubtful_base_ = rtt.minimum();
+  model_window_ = std::max(model_window_, bandwidth_ * to_seconds(rtt.minimum()));
+}
+
+// What trains say that left while the queue was short.
+void ModelController::verify_capacity() {
+  verified_round_ = round_;
+  if (!trains_.several()) return;
+  const double measured = std::max(trains_.best(), rate_);
+  trains_.clear();
+  if (measured > kCapacityAgrees * capacity_) return;
+  lower_capacity(measured);
+}
+
+void ModelController::lower_capacity(double rate) {
+  capacity_ = rate;
+  patience_ = kPatienceRounds / 2;  // a path that changed once may be longer, too
+  samples_ = {{round_, rate_}};
+  bandwidth_ = rate_;
+}
+
+bool ModelController::crowded() const {
+  const double share = std::clamp(rate_ / capacity_, kShareLeast, 1.0);
+  return to_seconds(round_queue_.queue()) > kCrowdedQueues * to_seconds(own_queue()) / std::sqrt(share);
+}
+
+// A longer queue than flows of ours would keep, which does not change: a longer path looks like that.
+bool ModelController::puzzled() {
+  const bool steady = about_equal(round_queue_.queue(), steady_queue_);
+  if (!steady || !crowded()) {
+    if (steady) patience_ = kPatienceRounds;
+    steady_queue_ = round_queue_.queue();
+    steady_rounds_ = 0;
+    return false;
+  }
+  if (++steady_rounds_ < patience_) return false;
+  steady_rounds_ = 0;
+  patience_ = std::min(2 * patience_, kPatienceRoundsMax);
+  puzzling_queue_ = round_queue_.queue();
+  return true;
+}
+
+bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
+  if (contention_.insists()) return false;  // who fills the queue would take what we leave
+  const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
+  return since > (shared() || base_doubtful_
+                      ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
+                      : kEmptyEvery);
 }
 
 void ModelController::enter(State state) {
-  state_ = state;
-  rounds_in_state_ = 0;
-  if (state == State::kUp || state == State::kPush) bandwidth_before_probe_ = bandwidth_;
-  if (state == State::kCruise)
-    cruise_rounds_ = kCruiseRoundsMin + static_cast<int>(random_.below(kCruiseRoundsSpread));
+  if (state == State::kSteady && state_ != State::kEmpty) {
+    model_window_ = rate_ * to_seconds(rtt_min_);
+    loss_.forget_suspicion();
+    free_rounds_ = 0;
+  }
+  if (state == State::kEmpty) {
+    trains_.clear();
+  }
   if (state == State::kStartup) {
     plateau_ = bandwidth_;
     plateau_rounds_ = 0;
     trains_.clear();
     startup_cap_ = 0;
   }
+  state_ = state;
+  rounds_in_state_ = 0;
+  blind_until_ = round_ + kBlindRounds;
 }
 
-double ModelController::gain(Duration queue) const {
-  switch (state_) {
-    case State::kStartup:
-      return kStartupGain;
-    case State::kDrain:
-      return kDrainGain;
-    case State::kUp:
-      return kUpGain;
-    case State::kDown:
-      return kDownGain;
-    case State::kPush:
-      return kPushGain;
-    case State::kCruise:
-      return queue > queue_target_ ? 0.9 : queue > queue_target_ / 2 ? 0.98 : 1.0;
-  }
-  return 1.0;
+void ModelController::handle_outage(TimePoint) {
+  // What the path is now nobody knows; start from a quarter of what it was.
+  const double guess = bandwidth_ / 4;
+  samples_.clear();
+  bandwidth_ = capacity_ = guess;
+  if (guess > 0) samples_.push_back({round_, guess});
+  enter(State::kStartup);
 }
+
+// ---------------------------------------------------------------- acting
 
 void ModelController::control(const RttEstimator& rtt) {
   const double round_trip = to_seconds(std::max(rtt_min_, Duration(50us)));
   if (state_ == State::kStartup) return control_startup(round_trip);
-  // What the path loses on its own must be sent on top, or every round would believe a little less.
-  const double carried = bandwidth_ / (1 - random_loss_);
-  pacing_rate_ = std::max(kRateMin, gain(rtt.queueing()) * carried);
-  const double hold = state_ == State::kPush ? kPushGain : 1.0;
-  const double window = carried * (hold * round_trip + to_seconds(queue_target_ + kHostDelay)) +
-                        static_cast<double>(kWindowMin);
-  window_ = std::max(kWindowMin, static_cast<ByteCount>(window));
+  double model = model_window_;
+  if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
+  if (state_ == State::kEmpty) {
+    const bool half = shared() || puzzling_queue_ > Duration(0) || base_doubtful_;
+    model = (half ? kEmptyShared : kEmptyAlone) * rate_ * round_trip;
+  }
+  // What the path loses on its own must be sent on top, or every round would believe a little less. But the
+  // round that shows that loss must not be pressed by a wrong belief in it.
+  const double compensated = state_ == State::kEmpty ? model : model / (1 - loss_.own());
+  const double window = compensated + static_cast<double>(kWindowMin);
+  window_ = static_cast<ByteCount>(window);
+  pacing_rate_ = std::max(kRateMin, kPacingGain * window / (round_trip + to_seconds(rtt.queueing())));
 }
 
 void ModelController::control_startup(double round_trip) {
-  const double estimate = train_estimate();
+  const double estimate = trains_.safe_rate();
   if (estimate <= 0 && bandwidth_ <= 0) {
     pacing_rate_ = std::max(kInitialRate, kStartupGain * static_cast<double>(kInitialWindow) / round_trip);
     return;
@@ -279,17 +400,8 @@ void ModelController::control_startup(double round_trip) {
   const double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
                                    : std::max(kStartupGain * bandwidth_, first);
   pacing_rate_ = std::max(kRateMin, rate);
-  const double window = pacing_rate_ * (round_trip + to_seconds(queue_target_ + kHostDelay));
-  window_ = kInitialWindow + static_cast<ByteCount>(window);
-}
-
-void ModelController::handle_outage(TimePoint) {
-  // What the path is now nobody knows; start from a quarter of what it was.
-  const double guess = bandwidth_ / 4;
-  samples_.clear();
-  bandwidth_ = guess;
-  if (guess > 0) samples_.push_back({round_, guess});
-  enter(State::kStartup);
+  const double held = round_trip + to_seconds(own_queue() + kHostDelay);
+  window_ = kInitialWindow + static_cast<ByteCount>(pacing_rate_ * held);
 }
 
 }  // namespace tusk::transport

@@ -1,21 +1,29 @@
-// Tusk's congestion controller: a model of the path (bottleneck bandwidth, base round trip, random
-// loss) and a target for the queue. Loss is not congestion; queueing is. docs/CONGESTION.md explains the
+// Tusk's congestion controller: a model of the path (capacity, base round trip, random loss) and a queue
+// of a known size for each flow. Loss is not congestion; queueing is. docs/CONGESTION.md explains the
 // states, the constants and what was tried and rejected.
+//
+// The steady law is a window as FAST TCP's (Wei, Jin, Low and Hegde, IEEE/ACM ToN 2006): what the path holds
+// of ours at the delivered rate x, and a queue of our own. FAST's queue is the same for every flow, so that n
+// flows keep n queues; ours is C d sqrt(x/C) bytes, with which n flows with x = C/n each keep sqrt(n) d
+// together. Whoever has less than the others keeps more for its rate, and gains.
 #pragma once
 
 #include <deque>
 
-#include "proto/base/random.h"
 #include "proto/transport/congestion.h"
+#include "proto/transport/contention.h"
+#include "proto/transport/path_loss.h"
+#include "proto/transport/round_queue.h"
+#include "proto/transport/train_capacity.h"
 
 namespace tusk::transport {
 
-class ModelController : public CongestionController {
+class ModelController final : public CongestionController {
  public:
-  explicit ModelController(std::uint64_t seed);
+  ModelController();
 
   [[nodiscard]] std::string_view name() const override { return "model"; }
-  void handle_ack(const AckEvent& event, const RttEstimator& rtt) override;
+  void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
@@ -26,52 +34,76 @@ class ModelController : public CongestionController {
  private:
   // Startup sends trains of packets, learns the capacity from how far apart they arrive, and goes there;
   // where trains tell nothing it grows until the queue or a plateau shows. Drain empties what that left
-  // behind. Then the cycle: Up probes for more, Down empties the probe's queue, Cruise holds. Push follows
-  // a probe that found more.
-  enum class State : std::uint8_t { kStartup, kDrain, kUp, kDown, kCruise, kPush };
+  // behind. Steady is the law above. Empty lets the queue run empty for a round trip, so that the base
+  // round trip can be seen: by all flows at the same time, since they all see it then.
+  enum class State : std::uint8_t { kStartup, kDrain, kSteady, kEmpty };
 
   struct RoundSample {
     std::uint64_t round;
     double rate;
   };
 
-  void sample_bandwidth(const AckEvent& event);
+  void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
-  void end_round(const AckEvent& event, const RttEstimator& rtt);
+  void end_round(const AckEvent& event, RttEstimator& rtt);
   void end_startup_round();
+  void end_steady_round(TimePoint now, const RttEstimator& rtt);
+  void grow_into_free_capacity();
+  void insist_if_starved(TimePoint now, Duration queue);
+  void judge_round_trip(TimePoint now, RttEstimator& rtt);
+  void verify_capacity();
+  void lower_capacity(double rate);
+  [[nodiscard]] bool puzzled();
+  [[nodiscard]] bool crowded() const;
+  [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
+  void learn_goodput(TimePoint now);
   void learn_loss();
-  void follow_collapse(Duration queue);
-  void advance_cycle(const AckEvent& event, Duration queue);
   void enter(State state);
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
-  [[nodiscard]] double gain(Duration queue) const;
-  [[nodiscard]] double train_estimate() const;
+  [[nodiscard]] double round_loss() const;
+  [[nodiscard]] Duration own_queue() const;
+  [[nodiscard]] bool shared() const;
+  [[nodiscard]] bool sends_trains() const;
+  [[nodiscard]] ByteCount train_bytes() const;
 
-  Random random_;
   State state_ = State::kStartup;
   std::uint64_t round_ = 0;
   int rounds_in_state_ = 0;
-  int cruise_rounds_ = 0;
+  std::uint64_t blind_until_ = 0;  // round to whose end the measurements are those of what was before
 
   // Monotone queue: the maximum of the last rounds is in front.
   std::deque<RoundSample> samples_;
-  double bandwidth_ = 0;   // bytes/s delivered
+  double bandwidth_ = 0;   // bytes/s delivered, best of the last rounds
   bool pressed_ = false;   // and the path was ever given as much as it may carry
+  double rate_ = 0;        // newest sample, bytes/s
   double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
-  double bandwidth_before_probe_ = 0;
+  double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
+
   double plateau_ = 0;  // startup: the rate to beat
   int plateau_rounds_ = 0;
+  double startup_cap_ = 0;  // no faster than so much more than the round before
+  TrainCapacity trains_;
 
-  std::deque<PacketTrain> trains_;  // the last ones; the newest still grows
-  double startup_cap_ = 0;          // no faster than so much more than the round before
+  double model_window_ = 0;  // bytes delivered and queued; losses come on top
+  int free_rounds_ = 0;      // in a row in which there was no queue
+  TimePoint emptied_at_{};
+  std::uint64_t verified_round_ = 0;  // when trains last told the capacity
+  Duration steady_queue_{};           // that has not changed for so many rounds
+  int steady_rounds_ = 0;
+  int patience_ = 4;
+  bool base_doubtful_ = false;  // it was found behind what was taken for a longer path
+  Duration doubtful_base_{};    // before the queue was emptied
+  Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none
+  Contention contention_;
 
+  double goodput_ = 0;  // bytes/s delivered over the last rounds, with their pauses
+  TimePoint round_started_{};
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
-  double random_loss_ = 0;  // share of packets the path loses without being full
-
-  Duration queue_target_{};
+  PathLoss loss_;
+  RoundQueue round_queue_;
   Duration rtt_min_{};
   ByteCount window_;
   double pacing_rate_;

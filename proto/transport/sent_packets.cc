@@ -63,7 +63,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       for (std::uint64_t n = fresh.begin; n < fresh.end; ++n) {
         if (at(n).state == State::kUntracked) continue;
         if (!newest || n > *newest) newest = n;
-        acknowledge(now, n, outcome);
+        acknowledge(now, n, rtt, outcome);
       }
       acked_.add(fresh.begin, fresh.end);
     }
@@ -100,12 +100,13 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   return true;
 }
 
-void SentPackets::acknowledge(TimePoint now, std::uint64_t number, Outcome& outcome) {
+void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEstimator& rtt,
+                              Outcome& outcome) {
   SentPacket& packet = at(number);
   if (packet.state == State::kLost) {
     // Late, not lost: wait longer for others before giving them up.
     ++spurious_total_;
-    reordering_extra_ = std::max(reordering_extra_, (now - packet.lost_at) * 5 / 4);
+    reordering_extra_ = std::max(reordering_extra_, (now - packet.sent_at - rtt.smoothed()) * 5 / 4);
   } else {
     in_flight_ -= packet.size;
     --outstanding_;

@@ -119,7 +119,7 @@ class SentPackets {
 
   SentPacket& at(std::uint64_t number) { return packets_[number - base_]; }
   [[nodiscard]] const SentPacket& at(std::uint64_t number) const { return packets_[number - base_]; }
-  void acknowledge(TimePoint now, std::uint64_t number, Outcome& outcome);
+  void acknowledge(TimePoint now, std::uint64_t number, const RttEstimator& rtt, Outcome& outcome);
   void sample_rate(TimePoint now, const SentPacket& newest, const wire::AckFrame& ack, Duration rtt_min,
                    Outcome& outcome);
   void note_gaps(std::uint64_t old_next, std::uint64_t largest);

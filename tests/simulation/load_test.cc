@@ -100,7 +100,8 @@ TEST(Load, TheServerMayAskAsWell) {
 TEST(Load, BothDirectionsAtOnceRunAtFullSpeed) {
   SimPair pair(wan());
   stream_both_ways(pair, 64 * kMiB);
-  expect_well(pair, from_seconds(1.2 * to_seconds(at_full_speed(64 * kMiB))));
+  // Each sees the other direction's queue in its round trips.
+  expect_well(pair, from_seconds(1.25 * to_seconds(at_full_speed(64 * kMiB))));
 }
 
 TEST(Load, SmallCallsOvertakeBulk) {

@@ -15,18 +15,11 @@ struct Line {
   Kind kind;
 };
 
-// Sanitizers make gigabytes slow, and the figures are no different with them.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 class Throughput : public testing::TestWithParam<Line> {};
 
 TEST_P(Throughput, OfOneGibibyteAtOneGigabit) {
   if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
-  constexpr double kShareMin = 0.85;
+  constexpr double kShareMin = 0.94;  // a gigabyte with its start
   const Line& line = GetParam();
   SimOptions options = symmetric_path(kGbit, line.rtt, line.loss, 100ms, 11);
   options.handshake_rtt = line.rtt;
@@ -46,9 +39,9 @@ TEST_P(Throughput, OfOneGibibyteAtOneGigabit) {
               line.name, rate / 1e6, 100 * rate / limit, to_seconds(link.queue_mean()) * 1e3,
               to_seconds(queue_late) * 1e3);
   EXPECT_GE(rate, kShareMin * limit);
-  // After the start the queue holds no more than probes for bandwidth put there.
+  // After the start the queue is the one that the controller means to keep.
   EXPECT_LT(queue_late, std::max<Duration>(line.rtt / 5, 4ms));
-  EXPECT_LT(link.queue_mean(), std::max<Duration>(line.rtt / 20, 1ms));
+  EXPECT_LT(link.queue_mean(), std::max<Duration>(line.rtt / 8, 4ms));
   EXPECT_TRUE(pair.run_to_rest(70s));
   EXPECT_THAT(pair.complaints(), testing::IsEmpty());
 }

@@ -40,6 +40,7 @@ struct Arguments {
   std::string every = "50ms";
   // Several flows.
   std::string flows;
+  std::vector<std::string> turns;
   std::string lasting = "30s";
 };
 
@@ -217,6 +218,40 @@ std::vector<Flow> flows_of(const std::string& text) {
   return flows;
 }
 
+// A change of the path at a time.
+struct Turn {
+  Duration at{};
+  std::string changes;
+};
+
+std::vector<Turn> turns_of(const std::vector<std::string>& texts) {
+  std::vector<Turn> turns;
+  for (const std::string& text : texts) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos)
+      must<int>(fail(ErrorCode::kBadConfig, "'" + text + "' is no change: TIME:CHANGES"));
+    turns.push_back({must(wan::parse_duration(text.substr(0, colon))), text.substr(colon + 1)});
+  }
+  std::ranges::stable_sort(turns, {}, &Turn::at);
+  return turns;
+}
+
+void turn(SimNetwork& network, const std::string& changes) {
+  network.change_links([&](LinkParameters& to_server, LinkParameters& to_client) {
+    const auto changed = must(wan::with_changes({to_server, to_client}, changes));
+    to_server = changed.ab;
+    to_client = changed.ba;
+  });
+}
+
+void print_state(const transport::ConnectionStats& s) {
+  const auto ms = [](Duration duration) { return to_seconds(duration) * 1e3; };
+  std::printf(
+      "%20s: bandwidth %.1f, pacing %.1f Mbit/s, round trip %.1f of %.1f ms, window %.0f KiB, loss %.2f %%\n",
+      std::string(s.congestion_state).c_str(), s.send_bandwidth * 8e-6, s.pacing_rate * 8e-6, ms(s.rtt_min),
+      ms(s.rtt_smoothed), static_cast<double>(s.window) / 1024, 100 * s.loss);
+}
+
 // A line for every interval: what each flow got, in percent of the line, and the queue.
 int run_flows(const Arguments& arguments) {
   constexpr ByteCount kForEver = ByteCount{1} << 50;
@@ -225,6 +260,7 @@ int run_flows(const Arguments& arguments) {
   const Duration every = must(wan::parse_duration(arguments.every));
   const Duration lasting = must(wan::parse_duration(arguments.lasting));
   SimNetwork network(options_of(arguments));
+  std::vector<Turn> turns = turns_of(arguments.turns);
   const Link& link = network.link(Role::kClient);
   std::printf("%8s", "time s");
   for (const Flow& flow : flows) std::printf(" %10s", flow.name.c_str());
@@ -234,6 +270,10 @@ int run_flows(const Arguments& arguments) {
       network.join(flows[network.pairs().size()].congestion)
           .traffic()
           .stream(kForEver, window_of(arguments), SimTraffic::Kind::kFetch);
+    while (!turns.empty() && turns.front().at <= network.elapsed()) {
+      turn(network, turns.front().changes);
+      turns.erase(turns.begin());
+    }
     const Shares shares(network);
     const std::uint64_t dropped = link.statistics().dropped();
     network.run_for(every);
@@ -244,6 +284,9 @@ int run_flows(const Arguments& arguments) {
     std::printf(" %8.3f %8.1f %8lu\n", jain_index(rates),
                 to_seconds(network.link(Role::kClient).backlog(network.now())) * 1e3,
                 link.statistics().dropped() - dropped);
+    if (arguments.verbose)
+      for (const auto& pair : network.pairs())
+        if (const auto* connection = pair->connection(Role::kServer)) print_state(connection->stats());
   }
   return 0;
 }
@@ -275,6 +318,9 @@ int main(int argc, char** argv) {
   app.add_option("--every", arguments.every, "interval of the trace's lines");
   app.add_option("--flows", arguments.flows,
                  "flows that share the line and when they join, as model,cubic@5s");
+  app.add_option("--then", arguments.turns,
+                 "with --flows: a change of the path, as 10s:rate=100mbit,delay=46ms; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--lasting", arguments.lasting, "how long flows are watched");
   CLI11_PARSE(app, argc, argv);
   if (!arguments.flows.empty()) return tusk::support::run_flows(arguments);

@@ -20,6 +20,13 @@ constexpr ByteCount kGiB = 1 << 30;
 constexpr std::uint64_t kMbit = 1'000'000;
 constexpr std::uint64_t kGbit = 1'000'000'000;
 
+// Sanitizers make gigabytes slow, and the figures are no different with them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // 100 Mbit/s, 40 ms there and back, 40 ms of queue: a good line to somewhere else.
 inline SimOptions wan(std::uint64_t seed = 7) {
   SimOptions options = symmetric_path(100 * kMbit, 40ms, 0, 40ms, seed);

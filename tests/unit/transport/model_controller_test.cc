@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <deque>
-#include <set>
 
 #include "proto/transport/rtt_estimator.h"
 #include "tests/unit/transport/virtual_time.h"
@@ -85,7 +84,8 @@ class FluidPath {
     event.rate = arrival.bytes * (1 - loss_) / seconds;
     event.app_limited = demand_ < controller_.pacing_rate();
     event.rtt = rtt_ + from_seconds(arrival.queue / capacity_);
-    event.round_ended = ++steps_ % kStepsPerRound == 0;
+    event.round_ended = now_ >= round_ends_;
+    if (event.round_ended) round_ends_ = now_ + event.rtt;
     estimator_.add(now_, event.rtt);
     controller_.handle_ack(event, estimator_);
   }
@@ -99,10 +99,10 @@ class FluidPath {
   double queue_ = 0;  // bytes
   double last_rate_ = 0;
   double delivered_ = 0;
-  int steps_ = 0;
+  TimePoint round_ends_ = now_;
   std::deque<Arrival> arrivals_;
   RttEstimator estimator_;
-  ModelController controller_{1};
+  ModelController controller_;
 };
 
 // One round of a path that needs no model: so much was delivered, so long was the round trip.
@@ -123,7 +123,7 @@ class Rounds {
     controller.handle_ack(event, estimator_);
   }
 
-  ModelController controller{1};
+  ModelController controller;
 
  private:
   TimePoint now_ = at(1s);
@@ -133,7 +133,7 @@ class Rounds {
 // ---------------------------------------------------------------- start
 
 TEST(ModelStart, SendsSomethingBeforeAnythingIsKnown) {
-  const ModelController controller(1);
+  const ModelController controller;
   EXPECT_EQ(controller.state(), "startup");
   EXPECT_GE(controller.window(), 10 * 1472u);
   EXPECT_GT(controller.pacing_rate(), 1e5);
@@ -171,14 +171,14 @@ TEST(ModelStart, EndsWhenTheQueueGrows) {
   EXPECT_EQ(rounds.controller.state(), "drain");
 }
 
-TEST(ModelStart, DrainsItsQueueAndThenCruises) {
+TEST(ModelStart, DrainsItsQueueAndIsSteadyThen) {
   Rounds rounds;
   for (const double rate : {1e6, 2e6, 4e6}) rounds.round(rate);
   rounds.round(8e6, 160ms);
   ASSERT_EQ(rounds.controller.state(), "drain");
   EXPECT_LT(rounds.controller.pacing_rate(), 0.8 * rounds.controller.bandwidth());
   rounds.round(8e6, 100ms);
-  EXPECT_EQ(rounds.controller.state(), "cruise");
+  EXPECT_EQ(rounds.controller.state(), "steady");
 }
 
 TEST(ModelStart, FillsPathsOfEveryKindWithinSomeRoundTrips) {
@@ -205,17 +205,18 @@ TEST(ModelSteady, KeepsTheQueueNearItsTarget) {
   EXPECT_NEAR(path.bandwidth(), kGigabit, 0.05 * kGigabit);
 }
 
-TEST(ModelSteady, GoesThroughItsCycle) {
+TEST(ModelSteady, EmptiesTheQueueEveryFewSecondsToSeeTheBareRoundTrip) {
   FluidPath path(kGigabit, 50ms);
   path.run(3s);
-  std::set<std::string_view> seen;
-  for (int i = 0; i < 2000; ++i) {
+  int times = 0;
+  bool empty = false;
+  for (int i = 0; i < 4000; ++i) {
     path.run(5ms);
-    seen.insert(path.state());
+    if (path.state() == "empty" && !empty) ++times;
+    empty = path.state() == "empty";
   }
-  EXPECT_TRUE(seen.contains("up"));
-  EXPECT_TRUE(seen.contains("down"));
-  EXPECT_TRUE(seen.contains("cruise"));
+  EXPECT_GE(times, 3);
+  EXPECT_LE(times, 8);
 }
 
 TEST(ModelSteady, RandomLossIsNotCongestion) {
@@ -275,7 +276,7 @@ TEST(ModelChange, AfterAnOutageStartsFromAQuarter) {
 }
 
 TEST(ModelChange, AnOutageBeforeTheFirstAnswerIsSurvived) {
-  ModelController controller(1);
+  ModelController controller;
   controller.handle_outage(at(1s));
   EXPECT_GT(controller.pacing_rate(), 0.0);
   EXPECT_GT(controller.window(), 0u);
@@ -286,7 +287,7 @@ TEST(ModelChange, AnOutageBeforeTheFirstAnswerIsSurvived) {
 TEST(ModelBounds, WhateverIsReportedSomethingSaneMayBeSent) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     Random random(seed);
-    ModelController controller(seed);
+    ModelController controller;
     RttEstimator rtt;
     TimePoint now = at(1s);
     for (int i = 0; i < 2000; ++i) {
@@ -315,17 +316,6 @@ TEST(ModelBounds, WhateverIsReportedSomethingSaneMayBeSent) {
       ASSERT_TRUE(std::isfinite(controller.bandwidth())) << "seed " << seed;
       ASSERT_GT(controller.burst(), 0u) << "seed " << seed;
     }
-  }
-}
-
-TEST(ModelBounds, TheSameSeedTakesTheSameWay) {
-  FluidPath a(kGigabit, 30ms);
-  FluidPath b(kGigabit, 30ms);
-  for (int i = 0; i < 200; ++i) {
-    a.run(20ms);
-    b.run(20ms);
-    ASSERT_EQ(a.state(), b.state());
-    ASSERT_EQ(a.bandwidth(), b.bandwidth());
   }
 }
 

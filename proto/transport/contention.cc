@@ -1,0 +1,110 @@
+#include "proto/transport/contention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tusk::transport {
+namespace {
+
+// Who has about a half has nothing to complain of.
+constexpr double kShareMax = 0.5;
+constexpr double kShareFew = 0.45;
+
+// n flows of ours keep a queue of sqrt(n) times the usual one (model_controller.h): three times it is more
+// than eight of them.
+constexpr double kCrowdedQueues = 3;
+constexpr double kCrowdMax = 1.5;  // a flow that starts makes a long queue for some round trips
+constexpr double kCrowdWeight = 1.0 / 6;
+// For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice.
+constexpr double kCrowdedQueuesWary = 1.5;
+constexpr double kCrowdWeightWary = 1.0 / 3;
+constexpr Duration kWary = 10s;
+constexpr int kCalmRounds = 3;
+// Then it is tried whether the others are still there: flows of ours would hold each other to it for ever.
+constexpr int kInsistRoundsMax = 200;
+
+// With a fair share, loss up to this is what BBR does to small buffers. With a small one it comes from
+// many flows that all insist.
+constexpr double kLossToleratedMax = 0.1;
+constexpr double kLossToleratedMin = 0.01;
+constexpr int kEpochRounds = 12;
+constexpr double kEffect = 0.7;
+constexpr double kProgress = 1.1;
+constexpr int kVainEpochs = 2;
+constexpr double kFairEnough = 0.25;
+constexpr double kGrowth = 1.1;
+constexpr double kGrowthOfMany = 1.03;
+constexpr double kGrowthLeast = 0.001;
+
+// The queues that flows of ours would keep of which each had as much: with many, who has more than the others
+// expects less than there is.
+double crowd_of_ours(double got) {
+  constexpr double kMany = 0.12;
+  constexpr double kLeast = 0.01;
+  return (got > kMany ? 1.25 : 1.5) / std::sqrt(std::max(got, kLeast));
+}
+
+}  // namespace
+
+std::optional<double> Contention::end_round(const Round& round) {
+  in_vain_ = false;
+  if (insisting_)
+    insist(round);
+  else
+    notice(round);
+  return insisting_ ? std::optional(share_) : std::nullopt;
+}
+
+void Contention::notice(const Round& round) {
+  const bool wary = round.now < wary_until_;
+  const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
+  const double ours = std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(round.got));
+  crowd_ += (std::min(queues / ours, kCrowdMax) - crowd_) * (wary ? kCrowdWeightWary : kCrowdWeight);
+  const bool starved = round.got < kShareFew && crowd_ > 1;
+  doubts_capacity_ = starved && !round.capacity_known;
+  if (!starved || doubts_capacity_) return;
+  insisting_ = true;
+  if (!wary) share_ = round.got;
+  rounds_ = calm_rounds_ = epoch_rounds_ = 0;
+  epoch_loss_ = crowd_ = 0;
+  vain_epochs_ = 0;
+  epoch_got_ = round.got;
+}
+
+void Contention::insist(const Round& round) {
+  adapt_share(round);
+  ++rounds_;
+  calm_rounds_ = round.queue < round.usual_queue ? calm_rounds_ + 1 : 0;
+  const bool calm = calm_rounds_ >= kCalmRounds;
+  if (!calm && rounds_ <= kInsistRoundsMax) return;
+  insisting_ = false;
+  wary_until_ = calm ? round.now + kWary : round.now;
+}
+
+// Whoever else is on the line yields in the end to who insists; a slower line does not. Where that loses
+// packets the share follows what is got anyway.
+void Contention::judge_effect(const Round& round) {
+  const bool lossless = epoch_loss_ < kLossToleratedMin;
+  const bool vain = lossless && round.got < kEffect * share_ && round.got < kProgress * epoch_got_;
+  vain_epochs_ = vain ? vain_epochs_ + 1 : 0;
+  epoch_got_ = round.got;
+  if (vain_epochs_ < kVainEpochs) return;
+  in_vain_ = true;
+  insisting_ = false;
+}
+
+// Losses count at the end of an epoch: BBR knows of the share that we take only when its best rate has
+// expired, and all that while the line is overbooked.
+void Contention::adapt_share(const Round& round) {
+  const double tolerated = std::clamp(0.5 * round.got - 0.02, kLossToleratedMin, kLossToleratedMax);
+  epoch_loss_ += (round.loss - epoch_loss_) / 4;
+  const bool hurry = round.got > kFairEnough || round.loss < tolerated / 4;
+  if (round.loss < tolerated)
+    share_ = std::min(kShareMax, (hurry ? kGrowth : kGrowthOfMany) * share_ + kGrowthLeast);
+  if (++epoch_rounds_ < kEpochRounds) return;
+  epoch_rounds_ = 0;
+  judge_effect(round);
+  if (epoch_loss_ > tolerated) share_ = std::min(share_, (round.got > kFairEnough ? 1.05 : 0.9) * round.got);
+}
+
+}  // namespace tusk::transport

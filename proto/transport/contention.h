@@ -1,0 +1,57 @@
+// Beside flows that fill every buffer (CUBIC, BBR) a flow that keeps its own queue small is left with
+// nothing. This notices them, and says on which share of the line to insist meanwhile: at most a half.
+//
+// A switch between two ways as in Copa (NSDI 2018, §2.2); what is done in the second is our own. Insisting is
+// sending at that share of the capacity whatever the queue is. CUBIC then has the losses that tell it where
+// its own half ends, and BBR measures no more than the rest.
+//
+// Pure state; not thread-safe.
+#pragma once
+
+#include <optional>
+
+#include "proto/base/time.h"
+
+namespace tusk::transport {
+
+class Contention {
+ public:
+  struct Round {
+    TimePoint now;
+    double got = 0;               // share of the capacity that was delivered for us, 0..1
+    Duration queue{};             // that did not go away in this round
+    Duration usual_queue{};       // that one flow of ours keeps
+    double loss = 0;              // share of packets lost, beyond what the path loses on its own
+    bool capacity_known = false;  // lately measured
+  };
+
+  // At the end of each round trip. The share of the capacity to insist on; nullopt: there is no need.
+  [[nodiscard]] std::optional<double> end_round(const Round& round);
+
+  [[nodiscard]] bool insists() const { return insisting_; }
+  // In the round before it insisted to no effect: it is not others who have the rest.
+  [[nodiscard]] bool insisted_in_vain() const { return in_vain_; }
+  // It looks as if there were a need, but a line that became slower looks the same.
+  [[nodiscard]] bool doubts_capacity() const { return doubts_capacity_; }
+
+ private:
+  void notice(const Round& round);
+  void insist(const Round& round);
+  void judge_effect(const Round& round);
+  void adapt_share(const Round& round);
+
+  bool insisting_ = false;
+  bool doubts_capacity_ = false;
+  int rounds_ = 0;       // since then
+  int calm_rounds_ = 0;  // in a row in which there was no queue but ours
+  double crowd_ = 0;     // queues in the last rounds, as multiples of what flows of ours would keep
+  TimePoint wary_until_{};
+  double share_ = 0;
+  int epoch_rounds_ = 0;
+  double epoch_loss_ = 0;  // of its last rounds
+  double epoch_got_ = 0;   // at its beginning
+  int vain_epochs_ = 0;
+  bool in_vain_ = false;
+};
+
+}  // namespace tusk::transport

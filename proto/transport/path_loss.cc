@@ -1,0 +1,49 @@
+#include "proto/transport/path_loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tusk::transport {
+namespace {
+
+constexpr double kOwnMax = 0.08;
+constexpr double kWeight = 1.0 / 8;
+constexpr double kPacketsMin = 100;  // that a round must have to mean something
+// An excess is more than chance would have it, and in two rounds running unless it is enormous.
+constexpr double kExcess = 0.01;
+constexpr double kDeviations = 3;
+constexpr double kOwnLeast = 1e-4;
+constexpr int kExcessRounds = 2;
+constexpr int kContentRoundsMax = 64;
+
+}  // namespace
+
+void PathLoss::end_round(const Round& round) {
+  if (round.packets < kPacketsMin) return;
+  const double lost = std::min(round.lost, kOwnMax);
+  if (round.test) {
+    if (suspects())
+      judge(lost);
+    else
+      own_ = std::min(own_, lost);
+    return;
+  }
+  const double chance = kDeviations * std::sqrt(std::max(own_, kOwnLeast) / round.packets);
+  const bool excess = round.judged && round.queue_short && lost - own_ > std::max(kExcess, chance);
+  excess_rounds_ = excess ? excess_rounds_ + 1 : 0;
+  if (excess_rounds_ >= kExcessRounds || (excess && lost >= kOwnMax)) suspect_ = lost;
+  if (excess) return;
+  own_ += (lost - own_) * kWeight;
+  if (!content() && ++harmless_rounds_ > kContentRounds) content_next_ = kContentRounds;
+}
+
+void PathLoss::judge(double lost) {
+  const bool ours = suspect_ - lost > kExcess;
+  content_rounds_ = ours ? content_next_ : 0;
+  content_next_ = ours ? std::min(2 * content_next_, kContentRoundsMax) : kContentRounds;
+  harmless_rounds_ = 0;
+  own_ = lost;
+  suspect_ = 0;
+}
+
+}  // namespace tusk::transport

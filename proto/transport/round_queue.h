@@ -1,0 +1,51 @@
+// The queue and the jitter that the packets of one round trip met. What the round trip never fell below is a
+// queue; by how much it wandered above that is the path's jitter, which a window has to have room for.
+//
+// Pure state; not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "proto/base/time.h"
+
+namespace tusk::transport {
+
+class RoundQueue {
+ public:
+  void add(Duration rtt) {
+    if (rtt <= Duration(0)) return;
+    minimum_ = std::min(minimum_, rtt);
+    sum_ += rtt;
+    ++samples_;
+  }
+
+  // `base`: the path without queues. `standing`: the minimum of no less than 10 ms, since on short paths a
+  // round is no longer than a thread may be late. Without samples the last round's figures stay.
+  void end_round(Duration base, Duration standing) {
+    if (samples_ > 0) {
+      queue_ = std::max(Duration(0), std::min(minimum_, standing) - base);
+      // More than that is no jitter but our own queue, coming and going.
+      const Duration wander_max = base / 4 + kHostNoise;
+      wander_ = std::clamp(sum_ / samples_ - base - queue_, Duration(0), wander_max);
+    }
+    minimum_ = Duration::max();
+    sum_ = {};
+    samples_ = 0;
+  }
+
+  // Of the last round.
+  [[nodiscard]] Duration queue() const { return queue_; }
+  [[nodiscard]] Duration wander() const { return wander_; }  // mean of the round trips above base and queue
+
+ private:
+  static constexpr Duration kHostNoise = 200us;
+
+  Duration minimum_ = Duration::max();
+  Duration sum_{};
+  std::int64_t samples_ = 0;
+  Duration queue_{};
+  Duration wander_{};
+};
+
+}  // namespace tusk::transport

@@ -1,0 +1,85 @@
+// Paths that are not as they should be: what arrives of their limit at 1 Gbit/s and 100 ms, start included.
+#include <cstdio>
+#include <functional>
+
+#include "tests/simulation/vocabulary.h"
+
+namespace tusk::simulation {
+namespace {
+
+struct Rough {
+  const char* name;
+  std::function<void(LinkParameters&)> make;
+  double limit = 1;     // share of the line that the path lets through
+  double share = 0.9;   // of that, at least
+  double harm = 0.03;   // share of packets that may be lost beyond what the path loses by itself
+  double own_loss = 0;  // that
+};
+
+class RoughPath : public testing::TestWithParam<Rough> {};
+
+TEST_P(RoughPath, CarriesNineTenthsOfItsLimit) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
+  const Rough& rough = GetParam();
+  SimOptions options = symmetric_path(kGbit, 100ms, 0, 100ms, 11);
+  options.handshake_rtt = 100ms;
+  rough.make(options.path.to_client);
+  rough.make(options.path.to_server);
+  SimPair pair(options);
+  pair.run_for(1600ms);  // a mount that is in use: its probe has been answered
+  const Duration start = pair.elapsed();
+  constexpr ByteCount kSize = 2 * kGiB;
+  pair.traffic().stream(kSize, 64 * kMiB, Kind::kFetch);
+  ASSERT_TRUE(pair.run_until([&] { return pair.traffic().bytes_done() >= kSize; }, 120s));
+  const double rate = static_cast<double>(kSize) * 8 / to_seconds(pair.elapsed() - start);
+  const double limit = static_cast<double>(kGbit) * rough.limit * (1 - rough.own_loss) * 1434 / 1500;
+  const auto stats = pair.server().stats();
+  const double lost = static_cast<double>(pair.path().statistics(Role::kClient).dropped()) /
+                      static_cast<double>(stats.packets_sent);
+  const double resent = static_cast<double>(stats.packets_spurious) / static_cast<double>(stats.packets_sent);
+  std::printf("  %-20s %5.1f %% of the limit, %.2f %% lost, %.2f %% sent again in vain\n", rough.name,
+              100 * rate / limit, 100 * lost, 100 * resent);
+  EXPECT_GE(rate, rough.share * limit);
+  EXPECT_LE(lost, rough.own_loss + rough.harm);
+  EXPECT_LE(resent, 0.01);
+  EXPECT_THAT(pair.traffic().complaints(), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Paths, RoughPath,
+    testing::Values(
+        Rough{.name = "BurstsOf8",
+              .make = [](LinkParameters& link) { link.burst_loss = 0.01; },
+              .own_loss = 0.01},
+        Rough{.name = "BurstsOf50",
+              .make = [](LinkParameters& link) { link.burst_loss = 0.01, link.burst_length = 50; },
+              .own_loss = 0.01},
+        Rough{.name = "Reordering", .make = [](LinkParameters& link) { link.reorder = 0.05; }},
+        Rough{.name = "Jitter", .make = [](LinkParameters& link) { link.jitter = 10ms; }},
+        Rough{.name = "Duplicates", .make = [](LinkParameters& link) { link.duplicate = 0.01; }},
+        Rough{.name = "Corruption",
+              .make = [](LinkParameters& link) { link.corrupt = 0.001; },
+              .own_loss = 0.001},
+        Rough{.name = "ShortBuffer", .make = [](LinkParameters& link) { link.queue_time = 10ms; }},
+        Rough{
+            .name = "Policer",
+            .make = [](LinkParameters& link) { link.policer_rate = 500 * kMbit, link.policer_burst = kMiB; },
+            .limit = 0.5}),
+    [](const auto& rough) { return std::string(rough.param.name); });
+
+TEST(RoughPath, AReturnChannelOfAHundredthIsEnough) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
+  SimOptions options = symmetric_path(kGbit, 100ms, 0, 100ms, 11);
+  options.handshake_rtt = 100ms;
+  options.path.to_server.rate = kGbit / 100;
+  SimPair pair(options);
+  pair.run_for(1600ms);
+  const Duration start = pair.elapsed();
+  pair.traffic().stream(kGiB, 64 * kMiB, Kind::kFetch);
+  ASSERT_TRUE(pair.run_until([&] { return pair.traffic().bytes_done() >= kGiB; }, 120s));
+  const double rate = static_cast<double>(kGiB) * 8 / to_seconds(pair.elapsed() - start);
+  EXPECT_GE(rate, 0.9 * static_cast<double>(kGbit) * 1434 / 1500);
+}
+
+}  // namespace
+}  // namespace tusk::simulation

@@ -1,0 +1,245 @@
+// The parts of the model of a path: its own loss, the queue of a round trip, what trains tell of the
+// capacity, and whether others fill it.
+#include <gtest/gtest.h>
+
+#include "proto/transport/contention.h"
+#include "proto/transport/path_loss.h"
+#include "proto/transport/round_queue.h"
+#include "proto/transport/train_capacity.h"
+#include "tests/unit/transport/virtual_time.h"
+
+namespace tusk::transport {
+namespace {
+
+// ---------------------------------------------------------------- loss
+
+constexpr PathLoss::Round kUsual{.packets = 1000, .queue_short = true};
+
+void lose(PathLoss& loss, double share, int rounds, PathLoss::Round round = kUsual) {
+  round.lost = share;
+  for (int i = 0; i < rounds; ++i) loss.end_round(round);
+}
+
+void test_with(PathLoss& loss, double share) {
+  PathLoss::Round round = kUsual;
+  round.test = true;
+  lose(loss, share, 1, round);
+}
+
+TEST(PathLoss, LearnsWhatThePathLosesByItself) {
+  PathLoss loss;
+  lose(loss, 0.009, 40);
+  EXPECT_NEAR(loss.own(), 0.009, 0.0005);
+  EXPECT_FALSE(loss.suspects());
+}
+
+TEST(PathLoss, ALossThatGrowsIsTestedAndBelievedIfItStays) {
+  PathLoss loss;
+  lose(loss, 0.05, 2);
+  ASSERT_TRUE(loss.suspects());
+  test_with(loss, 0.048);
+  EXPECT_FALSE(loss.suspects());
+  EXPECT_FALSE(loss.content());
+  EXPECT_DOUBLE_EQ(loss.own(), 0.048);
+}
+
+TEST(PathLoss, ALossThatGoesWhenLessIsSentIsOurs) {
+  PathLoss loss;
+  lose(loss, 0.05, 2);
+  test_with(loss, 0.001);
+  EXPECT_TRUE(loss.content());
+  EXPECT_TRUE(loss.policed());
+  EXPECT_DOUBLE_EQ(loss.own(), 0.001);
+}
+
+int content_rounds(PathLoss& loss) {
+  int rounds = 0;
+  for (; loss.content(); ++rounds) loss.end_content_round();
+  return rounds;
+}
+
+TEST(PathLoss, IsContentForLongerEachTimeUpToALimit) {
+  PathLoss loss;
+  int last = 0;
+  for (int time = 0; time < 6; ++time) {
+    lose(loss, 0.05, 2);
+    test_with(loss, 0);
+    const int rounds = content_rounds(loss);
+    EXPECT_EQ(rounds, time == 0 ? 8 : std::min(2 * last, 64));
+    last = rounds;
+  }
+  lose(loss, 0, 20);
+  EXPECT_FALSE(loss.policed()) << "more was sent for long, and no more lost";
+}
+
+TEST(PathLoss, OneUnluckyRoundIsNoSuspicionButAnEnormousOneIs) {
+  PathLoss loss;
+  lose(loss, 0.03, 1);
+  EXPECT_FALSE(loss.suspects());
+  lose(loss, 0, 5);
+  lose(loss, 0.3, 1);
+  EXPECT_TRUE(loss.suspects());
+}
+
+TEST(PathLoss, FewPacketsAndFullQueuesSayNothing) {
+  PathLoss loss;
+  lose(loss, 0.5, 10, {.packets = 50, .queue_short = true});
+  EXPECT_EQ(loss.own(), 0);
+  lose(loss, 0.5, 10, {.packets = 1000, .queue_short = false});
+  EXPECT_FALSE(loss.suspects());
+  EXPECT_LE(loss.own(), 0.08);
+}
+
+// ---------------------------------------------------------------- queue
+
+TEST(RoundQueue, ToldFromJitterByWhatNoPacketGotRound) {
+  RoundQueue queue;
+  for (const Duration rtt : {108ms, 110ms, 112ms}) queue.add(rtt);
+  queue.end_round(100ms, 108ms);
+  EXPECT_EQ(queue.queue(), 8ms);
+  EXPECT_EQ(queue.wander(), 2ms);
+}
+
+TEST(RoundQueue, OnShortPathsIsNoLongerThanTheStandingMinimum) {
+  RoundQueue queue;
+  queue.add(5ms);
+  queue.end_round(200us, 300us);
+  EXPECT_EQ(queue.queue(), 100us);
+  EXPECT_EQ(queue.wander(), 250us) << "and what comes and goes is at most a quarter of the path, and 200 us";
+}
+
+TEST(RoundQueue, ARoundWithoutSamplesKeepsTheLastFigures) {
+  RoundQueue queue;
+  queue.add(108ms);
+  queue.end_round(100ms, 108ms);
+  queue.end_round(100ms, 108ms);
+  EXPECT_EQ(queue.queue(), 8ms);
+}
+
+// ---------------------------------------------------------------- trains
+
+TEST(TrainCapacity, IsUnknownWithoutTrains) {
+  const TrainCapacity trains;
+  EXPECT_EQ(trains.capacity(), 0);
+  EXPECT_EQ(trains.best(), 0);
+  EXPECT_FALSE(trains.several());
+}
+
+TEST(TrainCapacity, SeveralTellMoreThanOne) {
+  TrainCapacity trains;
+  trains.add({1, 1'000'000, 10ms});
+  EXPECT_LT(trains.safe_rate(), 0.85e8);
+  for (std::uint64_t id = 2; id <= 4; ++id) trains.add({id, 1'000'000, 10ms});
+  EXPECT_TRUE(trains.several());
+  EXPECT_NEAR(trains.capacity(), 1e8, 2e6);
+  EXPECT_NEAR(trains.safe_rate(), 0.95e8, 2e6);
+}
+
+TEST(TrainCapacity, ATrainThatGrowsIsOneTrain) {
+  TrainCapacity trains;
+  for (ByteCount bytes = 100'000; bytes <= 1'000'000; bytes += 100'000)
+    trains.add({1, bytes, std::chrono::nanoseconds(bytes * 10)});
+  EXPECT_FALSE(trains.several());
+}
+
+TEST(TrainCapacity, TheBestIsThatOfTheTrainThatOthersDisturbedLeast) {
+  TrainCapacity trains;
+  trains.add({1, 1'000'000, 20ms});
+  trains.add({2, 1'000'000, 10ms});
+  EXPECT_NEAR(trains.best(), 1e8, 3e6);
+}
+
+// ---------------------------------------------------------------- contention
+
+class ContentionTest : public testing::Test {
+ protected:
+  static constexpr Duration kRtt = 50ms;
+
+  // The share to insist on after so many rounds like this.
+  std::optional<double> rounds(int count, double got, Duration queue, double loss = 0) {
+    std::optional<double> share;
+    for (int i = 0; i < count; ++i) {
+      now_ += kRtt;
+      share = contention_.end_round({.now = now_,
+                                     .got = got,
+                                     .queue = queue,
+                                     .usual_queue = 6ms,
+                                     .loss = loss,
+                                     .capacity_known = known_});
+    }
+    return share;
+  }
+
+  Contention contention_;
+  bool known_ = true;
+  TimePoint now_ = at(1s);
+};
+
+TEST_F(ContentionTest, IsCalmAloneAndAmongFlowsOfOurs) {
+  EXPECT_FALSE(rounds(50, 0.98, 6ms));
+  EXPECT_FALSE(rounds(50, 0.5, 9ms)) << "of two";
+  EXPECT_FALSE(rounds(50, 1.0 / 16, 24ms)) << "of sixteen: four queues";
+}
+
+TEST_F(ContentionTest, InsistsWhenOthersFillTheBuffer) {
+  EXPECT_FALSE(rounds(2, 0.2, 45ms));
+  const auto share = rounds(20, 0.2, 45ms);
+  ASSERT_TRUE(share);
+  EXPECT_TRUE(contention_.insists());
+  EXPECT_GE(*share, 0.2);
+}
+
+TEST_F(ContentionTest, InsistsOnAHalfAtMost) {
+  rounds(20, 0.2, 45ms);
+  const auto share = rounds(100, 0.45, 45ms);
+  ASSERT_TRUE(share);
+  EXPECT_GT(*share, 0.4);
+  EXPECT_LE(*share, 0.5);
+}
+
+TEST_F(ContentionTest, AsksForTheCapacityBeforeItInsists) {
+  known_ = false;
+  EXPECT_FALSE(rounds(20, 0.2, 45ms));
+  EXPECT_TRUE(contention_.doubts_capacity());
+  known_ = true;
+  EXPECT_TRUE(rounds(1, 0.2, 45ms));
+  EXPECT_FALSE(contention_.doubts_capacity());
+}
+
+TEST_F(ContentionTest, StopsWhenTheOthersAreGone) {
+  rounds(20, 0.3, 45ms);
+  ASSERT_TRUE(contention_.insists());
+  EXPECT_FALSE(rounds(3, 0.5, 2ms));
+  EXPECT_FALSE(contention_.insists());
+}
+
+TEST_F(ContentionTest, LossForLongMakesItModest) {
+  rounds(20, 0.3, 45ms);
+  const auto before = rounds(1, 0.3, 45ms);
+  const auto after = rounds(24, 0.2, 45ms, 0.3);
+  ASSERT_TRUE(before && after);
+  EXPECT_LT(*after, *before);
+}
+
+TEST_F(ContentionTest, InsistingToNoEffectMeansASlowerLine) {
+  rounds(20, 0.1, 60ms);
+  ASSERT_TRUE(contention_.insists());
+  bool in_vain = false;
+  for (int i = 0; i < 100 && !in_vain; ++i) {
+    rounds(1, 0.1, 60ms);
+    in_vain = contention_.insisted_in_vain();
+  }
+  EXPECT_TRUE(in_vain);
+  EXPECT_FALSE(contention_.insists());
+}
+
+TEST_F(ContentionTest, TriesFromTimeToTimeWhetherOthersAreStillThere) {
+  rounds(20, 0.3, 45ms);
+  ASSERT_TRUE(contention_.insists());
+  bool paused = false;
+  for (int i = 0; i < 300 && !paused; ++i) paused = !rounds(1, 0.45, 45ms);
+  EXPECT_TRUE(paused);
+}
+
+}  // namespace
+}  // namespace tusk::transport

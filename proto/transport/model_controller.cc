@@ -53,6 +53,7 @@ constexpr Duration kHostDelay = 2ms;
 
 // No queue for so many rounds: trains look for more.
 constexpr int kFreeRounds = 3;
+constexpr double kFreeGrowth = 1.08;
 constexpr double kWorthTaking = 1.2;
 constexpr double kTakenAtOnceMax = 2;
 
@@ -225,8 +226,10 @@ void ModelController::end_startup_round() {
                  kTrainGrowth / to_seconds(std::max(rtt_min_, Duration(50us)));
   // More than any path loses by itself: the trains said too much.
   if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
-  // The path carries what trains said it would.
-  if (trains_.several() && round_rate_ > kTrainsConfirmed * pacing_rate_) return enter(State::kSteady);
+  // The path carries what trains said it would, and they say no more.
+  const bool more = trains_.safe_rate() > kWorthTaking * round_rate_;
+  if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_)
+    return enter(State::kSteady);
   if (bandwidth_ >= plateau_ * kStartupGrowth) {
     plateau_ = bandwidth_;
     plateau_rounds_ = 0;
@@ -254,9 +257,9 @@ void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
 void ModelController::grow_into_free_capacity() {
   free_rounds_ = round_queue_.queue() < own_queue() / 8 && !loss_.content() ? free_rounds_ + 1 : 0;
   if (free_rounds_ == 0) return trains_.clear();
-  if (loss_.policed() || free_rounds_ < kFreeRounds || !trains_.several() ||
-      trains_.safe_rate() < kWorthTaking * rate_)
-    return;
+  if (loss_.policed() || free_rounds_ < kFreeRounds) return;
+  model_window_ = std::max(model_window_, kFreeGrowth * rate_ * to_seconds(rtt_min_));
+  if (!trains_.several() || trains_.safe_rate() < kWorthTaking * rate_) return;
   // Others may see it at the same time: up to a half at once, then twice as much.
   capacity_ = std::max(capacity_, trains_.capacity());
   const double taken = std::min(std::max(kTakenAtOnceMax * rate_, capacity_ / 2), trains_.safe_rate());

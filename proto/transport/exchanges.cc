@@ -118,35 +118,15 @@ Result<void> Exchanges::account(Accepted& accepted) {
 }
 
 Result<void> Exchanges::handle_header(const wire::MessageHeaderFrame& frame) {
-  if (mine(frame.exchange)) {
-    const auto found = initiated_.find(frame.exchange);
-    if (found == initiated_.end()) {
-      if (index(frame.exchange) >= next_index_) return fail(ErrorCode::kMalformed, "a reply to nothing");
-      return {};
-    }
-    IncomingMessage& reply = found->second.reply;
-    TUSK_TRY(reply.handle_header(frame));
-    if (reply.complete()) {
-      events_.push_back(ReplyArrived{frame.exchange, reply.header(), reply.body_size()});
-      unsent_bytes_ -= found->second.request.unsent();
-      initiated_.erase(found);
-    }
-    return {};
-  }
-  TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
-  if (!accepted || accepted->delivered) return {};
-  TUSK_TRY(accepted->request.handle_header(frame));
-  TUSK_TRY(account(*accepted));
-  if (accepted->request.complete()) {
-    accepted->delivered = true;
-    const IncomingMessage& request = accepted->request;
-    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(),
-                                     request.reply_capacity(), request.priority()});
-  }
-  return {};
+  return handle_part(frame, &IncomingMessage::handle_header);
 }
 
 Result<void> Exchanges::handle_body(const wire::BodyFrame& frame) {
+  return handle_part(frame, &IncomingMessage::handle_body);
+}
+
+template <class Frame>
+Result<void> Exchanges::handle_part(const Frame& frame, Result<void> (IncomingMessage::*take)(const Frame&)) {
   if (mine(frame.exchange)) {
     const auto found = initiated_.find(frame.exchange);
     if (found == initiated_.end()) {
@@ -154,7 +134,7 @@ Result<void> Exchanges::handle_body(const wire::BodyFrame& frame) {
       return {};
     }
     IncomingMessage& reply = found->second.reply;
-    TUSK_TRY(reply.handle_body(frame));
+    TUSK_TRY((reply.*take)(frame));
     if (reply.complete()) {
       events_.push_back(ReplyArrived{frame.exchange, reply.header(), reply.body_size()});
       unsent_bytes_ -= found->second.request.unsent();
@@ -164,11 +144,11 @@ Result<void> Exchanges::handle_body(const wire::BodyFrame& frame) {
   }
   TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
   if (!accepted || accepted->delivered) return {};
-  TUSK_TRY(accepted->request.handle_body(frame));
+  IncomingMessage& request = accepted->request;
+  TUSK_TRY((request.*take)(frame));
   TUSK_TRY(account(*accepted));
-  if (accepted->request.complete()) {
+  if (request.complete()) {
     accepted->delivered = true;
-    const IncomingMessage& request = accepted->request;
     events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(),
                                      request.reply_capacity(), request.priority()});
   }

@@ -136,6 +136,9 @@ class Exchanges {
   [[nodiscard]] bool credit_allows(const Waiting& waiting) const;
   [[nodiscard]] Result<Accepted*> accept(wire::ExchangeId exchange);  // nullptr: finished before
   [[nodiscard]] Result<void> account(Accepted& accepted);
+  template <class Frame>
+  [[nodiscard]] Result<void> handle_part(const Frame& frame,
+                                         Result<void> (IncomingMessage::*take)(const Frame&));
   void finish_accepted(wire::ExchangeId exchange);
   OutgoingMessage* find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair);
   [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,

@@ -11,7 +11,11 @@ namespace {
 
 constexpr ByteCount kPacket = 1472;
 constexpr ByteCount kInitialWindow = 64 * kPacket;
-constexpr ByteCount kWindowMin = 16 * kPacket;
+// On top of the model, the same for all that share a line: it makes shares equal. On a slow line it would be
+// a queue that never empties.
+constexpr double kExtraSeconds = 2e-3;
+constexpr double kExtraWindowMin = 4.0 * kPacket;
+constexpr double kExtraWindowMax = 16.0 * kPacket;
 constexpr double kInitialRate = 64.0 * kPacket / 0.010;  // bytes/s before the first round trip is known
 constexpr ByteCount kBurstBytesMin = 4 * kPacket;
 constexpr double kBurstSeconds = 250e-6;
@@ -142,11 +146,14 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   if (event.round_ended) end_round(event, rtt);
   const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
   const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
-  if (state_ == State::kStartup && bandwidth_ > 0 && queue > queue_max && round_ >= kStartupRoundsMin)
-    enter(State::kDrain);
   const bool drained =
       queue < queue_max / 4 || static_cast<double>(event.in_flight) < bandwidth_ * to_seconds(rtt_min_);
-  if (state_ == State::kDrain && drained) enter(State::kSteady);
+  // A late packet on an idle line is no queue of ours.
+  const bool overrun = pressed_ && queue > queue_max && rounds_in_state_ >= kStartupRoundsMin;
+  if (state_ == State::kStartup && overrun)
+    enter(State::kDrain);
+  else if (state_ == State::kDrain && drained)
+    enter(State::kSteady);
   control(rtt);
 }
 
@@ -249,7 +256,8 @@ void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
   model_window_ += kStep * (held + queued - model_window_);
   grow_into_free_capacity();
   insist_if_starved(now, rtt.queueing());
-  if (loss_.suspects() || contention_.doubts_capacity() || puzzled() || empty_due(now, rtt))
+  if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() ||
+      empty_due(now, rtt))
     enter(State::kEmpty);
 }
 
@@ -366,7 +374,11 @@ void ModelController::handle_outage(TimePoint) {
   // What the path is now nobody knows; start from a quarter of what it was.
   const double guess = bandwidth_ / 4;
   samples_.clear();
-  bandwidth_ = capacity_ = guess;
+  rate_ = bandwidth_ = capacity_ = guess;
+  contention_ = {};
+  puzzling_queue_ = {};
+  base_doubtful_ = false;
+  loss_.forget_suspicion();
   if (guess > 0) samples_.push_back({round_, guess});
   enter(State::kStartup);
 }
@@ -384,8 +396,10 @@ void ModelController::control(const RttEstimator& rtt) {
   }
   // What the path loses on its own must be sent on top, or every round would believe a little less. But the
   // round that shows that loss must not be pressed by a wrong belief in it.
-  const double compensated = state_ == State::kEmpty ? model : model / (1 - loss_.own());
-  const double window = compensated + static_cast<double>(kWindowMin);
+  const bool exact = state_ == State::kEmpty;
+  const double compensated = exact ? model : model / (1 - loss_.own());
+  const double extra = std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
+  const double window = compensated + extra;
   window_ = static_cast<ByteCount>(window);
   pacing_rate_ = std::max(kRateMin, kPacingGain * window / (round_trip + to_seconds(rtt.queueing())));
 }

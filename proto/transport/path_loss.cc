@@ -19,7 +19,10 @@ constexpr int kContentRoundsMax = 64;
 }  // namespace
 
 void PathLoss::end_round(const Round& round) {
-  if (round.packets < kPacketsMin) return;
+  if (round.packets < kPacketsMin) {
+    if (round.test) forget_suspicion();  // the test told nothing
+    return;
+  }
   const double lost = std::min(round.lost, kOwnMax);
   if (round.test) {
     if (suspects())

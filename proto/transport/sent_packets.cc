@@ -2,11 +2,21 @@
 
 #include <algorithm>
 
+#include "proto/transport/ack_tracker.h"
+
 namespace tusk::transport {
 namespace {
 
 // The peer's acknowledgement delay is bounded by AckTracker::kDelayMax on its side.
-constexpr Duration kPeerAckDelayMax = 25ms;
+constexpr Duration kPeerAckDelayMax = AckTracker::kDelayMax;
+
+// No more than the peer may wait, and nothing that would make the path shorter than it was ever seen
+// (RFC 9002 §5.3): else a peer could have us believe in any round trip.
+Duration believed_delay(const wire::AckFrame& ack, Duration raw, const RttEstimator& rtt) {
+  const Duration claimed = std::chrono::microseconds(std::min<std::uint64_t>(ack.delay_us, 1'000'000));
+  const Duration delay = std::min<Duration>(claimed, kPeerAckDelayMax);
+  return rtt.has_sample() && raw - delay >= rtt.minimum() ? delay : Duration(0);
+}
 // Differences of the receiver's clock beyond this are no measurement; they would overflow a Duration.
 constexpr std::uint64_t kReceiverElapsedMaxUs = 3'600'000'000;
 
@@ -73,9 +83,8 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   if (newest) {
     const SentPacket& packet = at(*newest);
     if (*newest == largest) {
-      const Duration delay = std::chrono::microseconds(std::min<std::uint64_t>(ack.delay_us, 10'000'000));
       const Duration raw = now - packet.sent_at;
-      outcome.event.rtt = raw > delay ? raw - delay : raw;
+      outcome.event.rtt = raw - believed_delay(ack, raw, rtt);
       rtt.add(now, outcome.event.rtt);
       outcome.event.train =
           train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);

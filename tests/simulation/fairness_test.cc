@@ -59,6 +59,18 @@ TEST(Fairness, AloneItKeepsTheQueueShortWhateverTheBuffer) {
   }
 }
 
+TEST(Fairness, AloneOnASlowLineItKeepsTheQueueShort) {
+  SimOptions options = symmetric_path(10 * kMbit, 10ms, 0, 200ms, 5);
+  options.handshake_rtt = 10ms;
+  SimNetwork network(options);
+  fetch_for_ever(network.join());
+  network.run_for(15s);
+  Duration longest{};
+  network.run_for(30s, 5ms,
+                  [&] { longest = std::max(longest, network.link(Role::kClient).backlog(network.now())); });
+  EXPECT_LE(longest, 40ms);
+}
+
 // ---------------------------------------------------------------- beside flows that fill every buffer
 
 struct Beside {

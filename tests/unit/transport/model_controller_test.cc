@@ -275,6 +275,13 @@ TEST(ModelChange, AfterAnOutageStartsFromAQuarter) {
   EXPECT_GT(path.bandwidth(), 0.9 * before);
 }
 
+TEST(ModelStart, ALatePacketOnAnIdleLineEndsNothing) {
+  Rounds rounds;
+  for (int i = 0; i < 10; ++i) rounds.round(1e4, 100ms, true);
+  rounds.round(1e4, 160ms, true);
+  EXPECT_EQ(rounds.controller.state(), "startup");
+}
+
 TEST(ModelChange, AnOutageBeforeTheFirstAnswerIsSurvived) {
   ModelController controller;
   controller.handle_outage(at(1s));

@@ -117,21 +117,34 @@ TEST_F(SentPacketsTest, AnAcknowledgementSettlesAPacketAndTellsTheRoundTrip) {
 }
 
 TEST_F(SentPacketsTest, ThePeersDelayIsNotPartOfTheRoundTrip) {
-  send();
+  know_round_trip(20ms);
+  const auto number = send();
   wait(40ms);
-  auto frame = ack_frame({{0, 0}});
+  auto frame = ack_frame({{number, number}});
   frame.delay_us = 15'000;
   ASSERT_TRUE(ack(frame));
   EXPECT_EQ(rtt_.latest(), 25ms);
 }
 
-TEST_F(SentPacketsTest, ADelayLongerThanTheRoundTripIsNotBelieved) {
-  send();
+TEST_F(SentPacketsTest, ADelayDoesNotMakeThePathShorterThanItWasEverSeen) {
+  know_round_trip(30ms);
+  const auto number = send();
   wait(40ms);
-  auto frame = ack_frame({{0, 0}});
-  frame.delay_us = kVarintMax;
+  auto frame = ack_frame({{number, number}});
+  frame.delay_us = 15'000;
   ASSERT_TRUE(ack(frame));
   EXPECT_EQ(rtt_.latest(), 40ms);
+  EXPECT_EQ(rtt_.minimum(), 30ms);
+}
+
+TEST_F(SentPacketsTest, ADelayIsBelievedUpToWhatAPeerMayWait) {
+  know_round_trip(20ms);
+  const auto number = send();
+  wait(100ms);
+  auto frame = ack_frame({{number, number}});
+  frame.delay_us = kVarintMax;
+  ASSERT_TRUE(ack(frame));
+  EXPECT_EQ(rtt_.latest(), 75ms);
 }
 
 TEST_F(SentPacketsTest, OnlyTheLargestPacketTellsTheRoundTrip) {

@@ -236,6 +236,8 @@ void ChannelOverUdp::settle() {
     connect(now);
   if (secure_) {
     if (secure_->next_timeout() <= now) secure_->handle_timeout(now);
+    // Before the events: who is told of an answer may ask at once, and the server has just spoken.
+    silent_since_ = owed_since(now);
     handle_events(now);
     if (secure_) transmit_now(now);
     handle_events(now);

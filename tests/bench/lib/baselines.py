@@ -1,0 +1,164 @@
+"""What Tusk is measured beside, on the same emulated path: iperf3 over TCP CUBIC and BBR, scp, sshfs, rclone mount.
+
+Programs are those installed, or those that ./dev unpacked into build/baseline. What is to be had nowhere is skipped,
+with a word: missing() says which."""
+
+import contextlib
+import getpass
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+from lib import ROOT
+from lib.measuring import timed
+from demo_ssh import PORT, SshServer
+from harness import HarnessError, abort_fuse, fuse_connection, popen_in, run_in, stop, wait_until
+
+READY_SECONDS = 20
+UNPACKED = ROOT / "build" / "baseline"
+CONTROLS = ("cubic", "bbr")
+
+os.environ.setdefault("TUSK_BASELINE", str(UNPACKED))  # where demo_ssh looks for sshd
+
+
+def find(program):
+    """The path of a program, None when there is none."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    if found:
+        return found
+    for folder in ("usr/bin", "usr/sbin"):
+        if os.access(UNPACKED / folder / program, os.X_OK):
+            return str(UNPACKED / folder / program)
+    return None
+
+
+def missing():
+    """Words about what cannot be compared with, by name of the method."""
+    needs = {"iperf3": ["iperf3"], "scp": ["sshd", "scp"], "sshfs": ["sshd", "sshfs"], "rclone": ["sshd", "rclone"]}
+    return {method: f"skipped, because {' and '.join(p for p in programs if not find(p))} is not installed"
+            for method, programs in needs.items() if not all(map(find, programs))}
+
+
+def environment():
+    """For unpacked programs: where their libraries are."""
+    libraries = os.pathsep.join(sorted({str(path.parent) for path in UNPACKED.glob("usr/lib/**/*.so.*")}))
+    return {**os.environ, "LD_LIBRARY_PATH": libraries} if libraries else dict(os.environ)
+
+
+# --- iperf3 -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def iperf3_server(wan):
+    """An iperf3 server for one run in namespace B."""
+    server = popen_in(wan.ns_b, ["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE,
+                      stderr=subprocess.DEVNULL)
+    try:
+        while (line := server.stdout.readline()) and b"listening" not in line:
+            pass
+        yield server
+    finally:
+        stop(server)
+
+
+def iperf3_command(wan, control, seconds, outwards):
+    """outwards: the bytes go from B to A, as when a file is copied out of a mount."""
+    return ["iperf3", "-c", wan.ip_b, "-C", control, "-t", f"{seconds:g}", "-J", *(["-R"] if outwards else [])]
+
+
+def iperf3(wan, control, seconds, outwards):
+    """Mbit/s that one TCP flow got from its first byte on. Also the parsed report."""
+    with iperf3_server(wan):
+        report = json.loads(run_in(wan.ns_a, iperf3_command(wan, control, seconds, outwards), 3 * seconds + 20).stdout)
+    received = report["end"]["sum_received"]
+    return received["bytes"] * 8e-6 / (received["seconds"] or seconds), report
+
+
+# --- ssh --------------------------------------------------------------------------------------------
+
+
+def ssh_server(wan, folder):
+    """sshd in namespace B with its keys below `folder`; a context manager."""
+    return SshServer(wan, folder)
+
+
+def ssh_options(server):
+    """For ssh and for what runs it, as a list of NAME=VALUE."""
+    return [f"IdentityFile={server.folder}/user_key", f"Port={PORT}", "BatchMode=yes", "StrictHostKeyChecking=no",
+            f"UserKnownHostsFile={server.folder}/known_hosts", "LogLevel=ERROR"]
+
+
+class _ForeignMount:
+    """A FUSE mount of another program in namespace A, for the length of a with block."""
+
+    def __init__(self, wan, server, directory):
+        self.wan, self.server, self.directory = wan, server, directory
+        self.path = None
+
+    def __enter__(self):
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="tusk-baseline-"))
+        self.path = self._folder / "mnt"
+        self.path.mkdir()
+        with open(self._folder / "log", "wb") as log:
+            self._process = popen_in(self.wan.ns_a, self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     env=environment())
+        try:
+            wait_until(self._ready, READY_SECONDS, f"a mount by {type(self).__name__}")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _ready(self):
+        if self._process.poll() is not None and fuse_connection(self.path) is None:
+            raise HarnessError((self._folder / "log").read_text(errors="replace").strip() or "ended")
+        return fuse_connection(self.path) is not None
+
+    def pids(self):
+        return [self._process.pid]
+
+    def __exit__(self, *_):
+        connection = fuse_connection(self.path)
+        with contextlib.suppress(HarnessError, subprocess.TimeoutExpired):
+            run_in(None, ["umount", self.path], 60)
+        if fuse_connection(self.path) is not None:
+            with contextlib.suppress(HarnessError, subprocess.TimeoutExpired):
+                run_in(None, ["umount", "-l", self.path], 5, check=False)
+            abort_fuse(connection)
+        stop(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Sshfs(_ForeignMount):
+    name = "sshfs"
+
+    def command(self):
+        options = ssh_options(self.server)
+        return [find("sshfs"), "-f", "-F", "none", *[word for option in options for word in ("-o", option)],
+                f"{getpass.getuser()}@{self.wan.ip_b}:{self.directory}", self.path]
+
+
+class Rclone(_ForeignMount):
+    name = "rclone"
+
+    def command(self):
+        remote = (f":sftp,host={self.wan.ip_b},port={PORT},user={getpass.getuser()},"
+                  f"key_file={self.server.folder}/user_key:{self.directory}")
+        return [find("rclone"), "mount", "--config", "/dev/null", "--vfs-cache-mode", "writes",
+                "--cache-dir", self._folder / "cache", "--vfs-write-back", "0s", remote, self.path]
+
+
+MOUNTS = {"sshfs": Sshfs, "rclone": Rclone}
+
+
+# --- Copies that may take far too long -----------------------------------------------------------------
+
+
+def copy_for_a_while(command, result, size, seconds, ns=None):
+    """Mbit/s of a copy that is stopped after a while: by then so much of `result` had arrived."""
+    run = timed(command, seconds, ns=ns, must_end=False, env=environment())
+    arrived = size if run.ended else min(size, result.stat().st_size if result.exists() else 0)
+    return arrived * 8e-6 / run.seconds

@@ -1,0 +1,37 @@
+"""A fresh mount across a fresh path, and what one large copy through it reaches."""
+
+import contextlib
+
+from lib import ROOT  # noqa: F401
+from lib.measuring import Progress, check_digest, timed
+from harness import HarnessError, Mount, Tuskd
+
+OUT, INTO = "out of", "into"
+DIRECTIONS = (OUT, INTO)
+SETUP_SECONDS = 60
+
+
+@contextlib.contextmanager
+def mounted(line, export, at=(), mount_options=(), **settings):
+    """Path, server and mount. What was written and cannot be brought to the server in time is thrown away."""
+    with line.wan(at, **settings) as wan, Tuskd(wan, export) as server, \
+            Mount(wan, server.url, options=mount_options) as mount:
+        yield wan, server, mount
+
+
+def copy_large(wan, mount, folder, name, size, wanted, direction, limit):
+    """Copies a file of `size` bytes one way with cp, and compares it where it arrived. Mbit/s, from the start of cp to
+    its exit. Raises HarnessError when it takes longer than `limit` seconds."""
+    if direction == OUT:
+        source, target, arrived = mount.path / name, folder / "near" / "copy", folder / "near" / "copy"
+    else:
+        source, target, arrived = folder / "export" / name, mount.path / "copy", folder / "export" / "copy"
+    try:
+        with Progress(wan):
+            seconds = timed(["cp", source, target], limit).seconds
+        if arrived.stat().st_size != size:
+            raise HarnessError(f"{arrived.stat().st_size} of {size} bytes arrived")
+        check_digest(arrived, wanted)  # where it arrived, not through the mount, and before more could follow
+    finally:
+        arrived.unlink(missing_ok=True)
+    return size * 8e-6 / seconds

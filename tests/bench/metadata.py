@@ -1,0 +1,400 @@
+"""Many small files at a distance: ls, find, cp -r, tar, rsync, git, rm on a mount across 1 Gbit/s and 0.1 % loss.
+
+    ./dev bench metadata [--quick] [--baselines] [--only PATTERN]
+
+Each row has a path, a server and a mount of its own, so nothing is cached ("cold"); "warm" is the same again on that
+mount. A row that takes longer than its limit is stopped, and its time extrapolated from what was done by then; the
+note says so. --quick only makes that limit shorter (20 s instead of 300): what meets its goal is measured in full.
+With --baselines the same on sshfs and rclone mounts, with 50 files and extrapolated.
+"""
+
+import dataclasses
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+
+from lib import baselines
+from lib.lines import Line
+from lib.measuring import (count_files, make_tree, memory_folder, timed, tree_digest)
+from lib.mounts import mounted
+from lib.results import Cell, Session, common_arguments
+from harness import HarnessError, popen_in, stop
+
+LOSS = 0.001
+NEAR = Line(rtt=100, loss=LOSS)
+FAR = Line(rtt=200, loss=LOSS)
+LIMIT_SECONDS, QUICK_LIMIT_SECONDS, TINY_LIMIT_SECONDS = 300, 20, 4
+IDLE_SECONDS, QUICK_IDLE_SECONDS = 60, 5
+SETTLE_SECONDS = 30  # how long what a program left behind may take to reach the server
+BASELINE_FILES = 50
+CHANGES = 10  # made on the server, to see when the client notices
+FOLDER_BYTES = 2 << 30
+
+
+@dataclasses.dataclass
+class Setting:
+    """What a workload runs on: the folder behind the mount, the mount point, a folder nearby, its size and limits."""
+
+    export: object
+    mount: object
+    near: object
+    files: int
+    limit: float
+    idle: float = 0
+    wan: object = None
+    baseline: bool = False
+
+
+
+
+def folders_of(files, per_folder=50):
+    return max(1, files // per_folder)
+
+
+class Steps:
+    """Adds rows to a cell. What is stopped at its limit is extrapolated."""
+
+    def __init__(self, cell, setting):
+        self.cell, self.setting = cell, setting
+
+    def run(self, what, goal, command, done=None, settled=None, cwd=None, check=None):
+        """Times a command. done() says how many of the files are done when it is stopped; settled() whether all of it
+        is on the server: waited for, and part of the time. check(output) raises when the outcome is wrong."""
+        setting = self.setting
+        env = {**os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        start = time.monotonic()
+        run = timed(command, setting.limit, cwd=cwd, must_end=False, env=env)
+        if not run.ended:
+            count = done(run.output) if done else 0
+            share = count / setting.files
+            value = run.seconds / share if share > 0 else None
+            note = f"stopped after {run.seconds:.0f} s, " + (
+                f"{count} of {setting.files} done: extrapolated" if share else "how far it was is not known")
+            self.cell.add(what, value if value else run.seconds, "s", at_most=goal, note=note)
+            return False
+        seconds = run.seconds
+        note = ""
+        if settled:
+            while not settled():
+                if time.monotonic() - start > run.seconds + SETTLE_SECONDS:
+                    raise HarnessError(f"{what}: not all is on the server {SETTLE_SECONDS} s after the program's end")
+                time.sleep(0.01)
+            seconds = max(seconds, time.monotonic() - start)
+            note = f"the program itself {run.seconds:.2f} s"
+        if check:
+            check(run.output)
+        self.cell.add(what, seconds, "s", at_most=goal, note=note)
+        return True
+
+
+def expect(condition, words):
+    if not condition:
+        raise HarnessError(words)
+
+
+# --- Workloads --------------------------------------------------------------------------------------
+# prepare(setting) before there is a mount, run(steps, setting) on it.
+
+
+class ListAll:
+    """ls -lR of 1,000 files in 20 directories."""
+
+    files, line = 1000, NEAR
+
+    def prepare(self, s):
+        make_tree(s.export, s.files, folders_of(s.files))
+
+    def run(self, steps, s):
+        def lines(output):
+            return sum(line.startswith("-") for line in output.splitlines())
+
+        def complete(output):
+            expect(lines(output) == s.files, f"ls shows {lines(output)} of {s.files} files")
+
+        command = ["stdbuf", "-oL", "ls", "-lR", s.mount.path]
+        if not steps.run(f"ls -lR, {s.files:,} files, cold", 0.6, command, lines, check=complete) or s.baseline:
+            return
+        before = s.wan.stats()
+        time.sleep(s.idle)
+        idle = s.wan.stats()
+        steps.run(f"ls -lR, {s.files:,} files, warm {s.idle:g} s later", 0.02, command, lines, check=complete)
+        after = s.wan.settled_stats()
+        steps.cell.add("packets sent by the client while idle", packets(before, idle), note=f"in {s.idle:g} s")
+        steps.cell.add("packets sent by the client for the warm ls", packets(idle, after))
+
+
+def packets(before, after):
+    return after["ab"]["packets_in"] - before["ab"]["packets_in"]
+
+
+class Find:
+    """find over 100,000 files in 2,000 directories at 200 ms."""
+
+    files, line = 100_000, FAR
+
+    def prepare(self, s):
+        make_tree(s.export, s.files, folders_of(s.files), size=0)
+
+    def run(self, steps, s):
+        def names(output):
+            return output.count("/file")
+
+        def complete(output):
+            expect(names(output) == s.files, f"find shows {names(output)} of {s.files} files")
+
+        steps.run(f"find, {s.files:,} files, 200 ms, cold", 5, ["find", s.mount.path], names, check=complete)
+
+
+class CopyOut:
+    """cp -r of 1,000 files of 4 KiB out of the mount."""
+
+    files, line = 1000, NEAR
+
+    def prepare(self, s):
+        make_tree(s.export / "tree", s.files, folders_of(s.files))
+
+    def run(self, steps, s):
+        def same(_):
+            expect(tree_digest(s.near / "copy") == tree_digest(s.export / "tree"), "the copy differs")
+
+        steps.run(f"cp -r out, {s.files:,} files of 4 KiB, cold", 1.5,
+                  ["cp", "-r", s.mount.path / "tree", s.near / "copy"],
+                  lambda _: count_files(s.near), check=same)
+
+
+class CopyIn:
+    """cp -rp of 1,000 files of 4 KiB into the mount, until all is on the server."""
+
+    files, line = 1000, NEAR
+
+    def prepare(self, s):
+        make_tree(s.near / "tree", s.files, folders_of(s.files))
+
+    def run(self, steps, s):
+        def same():
+            return count_files(s.export) == s.files and \
+                tree_digest(s.near / "tree", times=True) == tree_digest(s.export / "copy", times=True)
+
+        steps.run(f"cp -rp in, {s.files:,} files of 4 KiB, all on the server", 1.5,
+                  ["cp", "-rp", s.near / "tree", s.mount.path / "copy"],
+                  lambda _: count_files(s.export), settled=same)
+
+
+class Unpack:
+    """tar xf of a tree of 10,000 source files, sync included."""
+
+    files, line = 10_000, NEAR
+
+    def prepare(self, s):
+        make_tree(s.near / "tree", s.files, folders_of(s.files), size=6000)
+        subprocess.run(["tar", "-C", s.near, "-cf", s.near / "tree.tar", "tree"], check=True)
+
+    def run(self, steps, s):
+        def same():
+            return count_files(s.export) == s.files and \
+                tree_digest(s.near / "tree", times=True) == tree_digest(s.export / "tree", times=True)
+
+        steps.run(f"tar xf and sync, {s.files:,} files of 6 KB", 10,
+                  ["sh", "-ec", 'tar -C "$1" -xf "$2"; sync -f "$1"', "sh", s.mount.path, s.near / "tree.tar"],
+                  lambda _: count_files(s.export), settled=same)
+
+
+class RsyncAgain:
+    """rsync -a again when nothing changed."""
+
+    files, line = 10_000, NEAR
+
+    def prepare(self, s):
+        make_tree(s.near / "tree", s.files, folders_of(s.files))
+        subprocess.run(["cp", "-a", s.near / "tree", s.export / "tree"], check=True)
+
+    def run(self, steps, s):
+        def nothing_sent(output):
+            expect(not any("/file" in line for line in output.splitlines()), "rsync found a difference")
+
+        command = ["rsync", "-a", "--itemize-changes", f"{s.near}/tree/", f"{s.mount.path}/tree/"]
+        if steps.run(f"rsync -a, {s.files:,} files unchanged, cold", 3, command, check=nothing_sent) and not s.baseline:
+            steps.run(f"rsync -a, {s.files:,} files unchanged, warm", 0.5, command, check=nothing_sent)
+
+
+class GitStatus:
+    """git status in a clone of 10,000 files."""
+
+    files, line = 10_000, NEAR
+
+    def prepare(self, s):
+        origin = s.near / "origin"
+        make_tree(origin, s.files, folders_of(s.files))
+        git = ["git", "-C", origin, "-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
+            subprocess.run(git + words, check=True)
+        self.local = s.near / "local"
+        for clone in (s.export / "clone", self.local):
+            subprocess.run(["git", "clone", "-q", origin, clone], check=True)
+            # What was made within the same second as the index is compared by content: not what is measured.
+            time.sleep(1.1)
+            (clone / ".git/index").unlink()
+            subprocess.run(["git", "-C", clone, "reset", "-q"], check=True)
+
+    def run(self, steps, s):
+        def clean(output):
+            expect("nothing to commit" in output, f"git status says {output[:200]}")
+
+        def command(clone):
+            return ["git", "-C", clone, "status"]
+
+        local = min(timed(command(self.local), s.limit).seconds for _ in range(3))
+        if not steps.run(f"git status, {s.files:,} files, cold", 3, command(s.mount.path / "clone"), check=clean) or \
+                s.baseline:
+            return
+        steps.run(f"git status, {s.files:,} files, warm", 2 * local, command(s.mount.path / "clone"), check=clean)
+        steps.cell.add(f"git status, {s.files:,} files, local", local, "s")
+
+
+WATCH = """
+import os, sys, time
+path, kind = sys.argv[1], sys.argv[2]
+def look():
+    if kind == "content":
+        with open(path, "rb") as file:
+            return file.read()
+    if kind == "attributes":
+        return os.stat(path).st_mode
+    return len(os.listdir(path))
+last = look()
+print("looking", flush=True)
+for turn in range(int(sys.argv[3])):
+    while (seen := look()) == last:
+        time.sleep(0.002)
+    print(time.monotonic(), flush=True)
+    last = seen
+"""
+
+
+class ChangeElsewhere:
+    """A change made on the server, seen by a client that had it cached."""
+
+    files, line = 1, NEAR
+
+    def prepare(self, s):
+        (s.export / "folder").mkdir()
+        (s.export / "folder/file").write_text("version 0")
+
+    def run(self, steps, s):
+        file = s.export / "folder/file"
+
+        def change(kind, turn):
+            if kind == "content":
+                file.write_text(f"version {turn + 1}")
+            elif kind == "attributes":
+                file.chmod(0o600 if turn % 2 else 0o640)
+            else:
+                (s.export / f"folder/new{turn}").touch()
+
+        for kind, path in (("content", "folder/file"), ("attributes", "folder/file"), ("names", "folder")):
+            watcher = popen_in(None, [sys.executable, "-c", WATCH, s.mount.path / path, kind, str(CHANGES)],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            try:
+                delays = self._delays(watcher, lambda turn, kind=kind: change(kind, turn), s.limit)
+            finally:
+                stop(watcher)
+            steps.cell.add(f"a change of {kind} on the server is seen, {CHANGES} times: slowest", max(delays), "s",
+                           at_most=0.2, note=f"median {statistics.median(delays):.3f} s; RTT 0.1 s")
+
+    @staticmethod
+    def _delays(watcher, change, limit):
+        deadline = time.monotonic() + limit
+        expect(_line(watcher, deadline) == "looking", "the watcher does not look")
+        delays = []
+        for turn in range(CHANGES):
+            time.sleep(0.3 + 0.13 * turn)  # long enough for it to be cached, and at any point of its lifetime
+            start = time.monotonic()
+            change(turn)
+            delays.append(float(_line(watcher, deadline)) - start)
+        return delays
+
+
+def _line(process, deadline):
+    readable, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
+    expect(readable, "a change was never seen")
+    return process.stdout.readline().strip()
+
+
+class Remove:
+    """rm -rf of 10,000 files."""
+
+    files, line = 10_000, NEAR
+
+    def prepare(self, s):
+        make_tree(s.export / "tree", s.files, folders_of(s.files))
+
+    def run(self, steps, s):
+        steps.run(f"rm -rf, {s.files:,} files", 3, ["rm", "-rf", s.mount.path / "tree"],
+                  lambda _: s.files - count_files(s.export), settled=lambda: not (s.export / "tree").exists())
+
+
+WORKLOADS = {"ls": ListAll, "find": Find, "cp out": CopyOut, "cp in": CopyIn, "tar": Unpack, "rsync": RsyncAgain,
+             "git": GitStatus, "change": ChangeElsewhere, "rm": Remove}
+
+
+# --- Running them -----------------------------------------------------------------------------------
+
+
+def on_tusk(arguments, workload):
+    def measure(cell):
+        files = min(workload.files, 10) if arguments.tiny else workload.files
+        quick = arguments.quick or arguments.tiny
+        with memory_folder(FOLDER_BYTES) as folder:
+            setting = Setting(folder / "export", None, folder / "near", files,
+                              arguments.limit or (TINY_LIMIT_SECONDS if arguments.tiny else
+                                                  QUICK_LIMIT_SECONDS if quick else LIMIT_SECONDS),
+                              1 if arguments.tiny else QUICK_IDLE_SECONDS if quick else IDLE_SECONDS)
+            workload.prepare(setting)
+            with mounted(workload.line, setting.export) as (setting.wan, _, setting.mount):
+                workload.run(Steps(cell, setting), setting)
+    return measure
+
+
+def on_baseline(arguments, workload, kind):
+    """The same with few files on a mount of another program; figures are scaled up to what Tusk was given."""
+    def measure(cell):
+        small = Cell()
+        with memory_folder(FOLDER_BYTES) as folder:
+            (folder / "ssh").mkdir()
+            files = min(BASELINE_FILES, workload.files)
+            setting = Setting(folder / "export", None, folder / "near", files, LIMIT_SECONDS, baseline=True)
+            workload.prepare(setting)
+            with workload.line.wan(tcp="bbr") as setting.wan, \
+                    baselines.ssh_server(setting.wan, folder / "ssh") as server, \
+                    baselines.MOUNTS[kind](setting.wan, server, setting.export) as setting.mount:
+                workload.run(Steps(small, setting), setting)
+        for figure in small.figures:
+            scale = workload.files / files
+            cell.add(f"{kind}: {figure.what.replace(f'{files:,} files', f'{workload.files:,} files')}",
+                     None if figure.value is None else figure.value * scale, figure.unit,
+                     note=f"{scale:g} times that of {files} files" if scale > 1 else "")
+    return measure
+
+
+def main():
+    parser = common_arguments(__doc__)
+    parser.add_argument("--baselines", action="store_true", help="also sshfs and rclone, with 50 files")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="for one program, instead of 300 or 20")
+    arguments = parser.parse_args()
+    session = Session("metadata", arguments)
+    missing = baselines.missing()
+    for name, workload in WORKLOADS.items():
+        session.cell(name, on_tusk(arguments, workload()))
+        for kind in baselines.MOUNTS if arguments.baselines and name != "change" else ():
+            if kind in missing:
+                print(f"{name}, {kind}: {missing[kind]}")
+            else:
+                session.cell(f"{name}, {kind}", on_baseline(arguments, workload(), kind))
+    return session.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

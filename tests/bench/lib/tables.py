@@ -1,5 +1,7 @@
 """Tables as text for terminals and as Markdown."""
 
+NUMBER_WIDTH_MAX = 28  # longer cells are words that begin with a number
+
 
 def text_table(header, rows):
     """Columns as wide as they need to be; numbers to the right."""
@@ -21,7 +23,7 @@ def markdown_table(header, rows):
 
 
 def _numeric(cell):
-    return not cell or cell[0] in "0123456789-<>"
+    return not cell or (cell[0] in "0123456789-<>" and len(cell) <= NUMBER_WIDTH_MAX)
 
 
 def number(value):

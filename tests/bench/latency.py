@@ -1,0 +1,196 @@
+"""How soon an answer is there: random reads, ls while a copy fills the line, mount, the first byte, the first second.
+
+    ./dev bench latency [--quick]
+
+1 Gbit/s, 100 ms. Random reads: 4 KiB with O_DIRECT, 32 in flight, 1 % loss, every page compared with the original. ls:
+`ls -l` of directories of 20 files that were never looked at, with a cp of a large file on the same mount. Ready: from
+the start of `tusk mount` to its exit. First byte: read() after an open() of a file that was never looked at. To
+capacity: from the first read() of a large file until a round trip's worth of the path's figures is at 90 %.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from lib import drawing
+from lib.lines import Line
+from lib.measuring import make_random_file, make_tree, memory_folder, timed, wait_for_exit, wait_for_group
+from lib.mounts import mounted
+from lib.results import Session, common_arguments
+from lib.series import FOLDER, first_time_at, percentile, read_for, read_series
+from harness import READY_SECONDS, TEST_ID, HarnessError, Mount, Tuskd, fuse_connection, popen_in, program, stop
+
+RTT = 0.1
+LOSSY = Line(rtt=RTT * 1e3, loss=0.01)
+CLEAN = Line(rtt=RTT * 1e3)
+IN_FLIGHT = 32
+READ_SECONDS, QUICK_READ_SECONDS = 120, 20
+FOLDERS, QUICK_FOLDERS = 200, 40
+FILES_PER_FOLDER = 20
+MOUNTS, FIRST_FILES = 10, 20
+GIB = 1 << 30
+FULL_AFTER_SECONDS = 3  # a copy fills the line by then
+
+
+def scale(arguments, tiny, quick, full):
+    return tiny if arguments.tiny else quick if arguments.quick else full
+
+
+def random_reads(arguments):
+    def measure(cell):
+        size = scale(arguments, 1 << 20, GIB, GIB)
+        with memory_folder(2 * size) as folder:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(LOSSY, folder / "export") as (_, _, mount):
+                seconds = scale(arguments, 1, QUICK_READ_SECONDS, READ_SECONDS)
+                run = timed([sys.executable, "-B", FOLDER / "random_reads.py", mount.path / "far",
+                             folder / "export" / "far", str(IN_FLIGHT), str(seconds), "1"], seconds + 120)
+        result = json.loads(run.output)
+        if result["wrong"]:
+            raise HarnessError(f"{len(result['wrong'])} pages were not what was made")
+        latencies = result["latencies"]
+        cell.details["latencies"] = [round(value, 5) for value in latencies]
+        for share, goal in ((50, RTT + 0.002), (99, 1.3 * RTT), (99.9, 2.5 * RTT)):
+            cell.add(f"4 KiB random reads, 1 % loss, p{share:g}", percentile(latencies, share) * 1e3, "ms",
+                     at_most=goal * 1e3, note=f"{len(latencies)} reads, {IN_FLIGHT} in flight")
+        cell.add("4 KiB random reads, 1 % loss, slowest", max(latencies) * 1e3, "ms")
+    return measure
+
+
+def ls_under_load(arguments):
+    def measure(cell):
+        size = scale(arguments, 4 << 20, 4 * GIB, 12 * GIB)
+        folders = scale(arguments, 3, QUICK_FOLDERS, FOLDERS)
+        with memory_folder(2 * size + (size >> 1)) as folder:
+            make_random_file(folder / "export" / "far", size)
+            make_tree(folder / "export", folders * FILES_PER_FOLDER, folders, 100)
+            with mounted(CLEAN, folder / "export") as (wan, _, mount):
+                copy = popen_in(None, ["cp", mount.path / "far", "/dev/null"], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                try:
+                    if not arguments.tiny and wait_for_exit(copy, FULL_AFTER_SECONDS):
+                        raise HarnessError("the copy ended before anything was looked at")
+                    before = wan.stats()
+                    times = []
+                    for number in range(folders):
+                        run = timed(["ls", "-l", mount.path / f"folder{number:05}"], 60)
+                        if run.output.count("file") != FILES_PER_FOLDER:
+                            raise HarnessError("ls did not show all files")
+                        if copy.poll() is not None and not arguments.tiny:
+                            break  # what follows would be measured on an idle line
+                        times.append(run.seconds)
+                    after = wan.stats()
+                finally:
+                    stop(copy)
+                    wait_for_group(copy.pid)
+        carried = (after["ba"]["bytes_out"] - before["ba"]["bytes_out"]) * 8e-6 / \
+            (after["elapsed_s"] - before["elapsed_s"])
+        cell.details["seconds"] = times
+        note = f"{len(times)} directories of {FILES_PER_FOLDER} files, {carried:.0f} Mbit/s of cp meanwhile"
+        cell.add("ls -l of an uncached directory beside cp, p50", percentile(times, 50) * 1e3, "ms", note=note)
+        cell.add("ls -l of an uncached directory beside cp, p99", percentile(times, 99) * 1e3, "ms",
+                 at_most=(2 * RTT + 0.05) * 1e3)
+    return measure
+
+
+class TimedMount(Mount):
+    """A mount that knows how long the command took to return, to the millisecond."""
+
+    def _mount(self):
+        command = [program("tusk"), "mount", self.url, self.path, "--state-dir", self.folder / "state"]
+        with open(self.log_path, "ab") as log:
+            start = time.monotonic()
+            process = popen_in(self.wan.ns_a, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                               env={**os.environ, TEST_ID: self._id})
+            ended = wait_for_exit(process, READY_SECONDS)
+            self.seconds = time.monotonic() - start
+        if not ended or process.wait() != 0:
+            stop(process)
+            raise HarnessError(f"tusk mount failed: {self.log(20)}")
+        self._connection = fuse_connection(self.path)
+
+
+def ready(arguments):
+    def measure(cell):
+        with memory_folder(1 << 20) as folder, CLEAN.wan() as wan, Tuskd(wan, folder / "export") as server:
+            times = []
+            for _ in range(scale(arguments, 1, 5, MOUNTS)):
+                with TimedMount(wan, server.url) as mount:
+                    times.append(mount.seconds)
+        cell.add("mount to ready", statistics.median(times) * 1e3, "ms", at_most=3 * RTT * 1e3,
+                 note=f"median of {len(times)} first mounts; slowest {max(times) * 1e3:.0f} ms; starting the program "
+                      "included")
+    return measure
+
+
+def first_byte(arguments):
+    def measure(cell):
+        files = scale(arguments, 2, 10, FIRST_FILES)
+        with memory_folder(64 << 20) as folder:
+            names = [f"file{number}" for number in range(files)]
+            for name in names:
+                make_random_file(folder / "export" / name, 1 << 20)
+            with mounted(CLEAN, folder / "export") as (_, _, mount):
+                lines = [read_for(mount.path / name, folder / "export" / name, 5) for name in names]
+        cell.add("the first byte of a file after open", statistics.median(line["first"] for line in lines) * 1e3, "ms",
+                 at_most=(RTT + 0.005) * 1e3, note=f"median of {files} files; slowest "
+                                                   f"{max(line['first'] for line in lines) * 1e3:.0f} ms")
+        cell.add("open of a file that was never looked at", statistics.median(line["opened"] for line in lines) * 1e3,
+                 "ms", note="lookup and open")
+    return measure
+
+
+def to_capacity(arguments):
+    def measure(cell):
+        size = scale(arguments, 4 << 20, GIB, GIB)
+        with memory_folder(2 * size) as folder, tempfile.NamedTemporaryFile() as series:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(CLEAN, folder / "export", series=series.name, series_interval="5ms") as (wan, _, mount):
+                elapsed, now = wan.stats()["elapsed_s"], time.monotonic()
+                line = read_for(mount.path / "far", folder / "export" / "far", 6)
+            rows = read_series(series.name)
+        start = elapsed + line["times"][0] - now  # of the first read, by the path's clock
+        times, counts, total = [0.0], [0.0], 0.0
+        for row in rows:
+            total += row["ba_mbit"] * (row["time_s"] - times[-1]) / 8e-6
+            times.append(row["time_s"])
+            counts.append(total)
+        wanted = 0.9 * CLEAN.rate * (1 - CLEAN.loss)
+        reached = first_time_at(times, counts, start, times[-1], wanted, RTT, 0.005)
+        if reached is None and not arguments.tiny:
+            raise HarnessError(f"the path never carried {wanted:.0f} Mbit/s for a round trip")
+        cell.details["plot"] = [[row["time_s"] - start, row["ba_mbit"]] for row in rows if row["time_s"] > start - 0.2]
+        cell.add("from the first request to 90 % of capacity", ((reached or times[-1]) - start) / RTT, "RTT", at_most=6,
+                 note="the mount was new")
+    return measure
+
+
+def main():
+    arguments = common_arguments(__doc__).parse_args()
+    session = Session("latency", arguments)
+    session.cell("random reads", random_reads(arguments))
+    session.cell("ls beside cp", ls_under_load(arguments))
+    session.cell("ready", ready(arguments))
+    session.cell("first byte", first_byte(arguments))
+    session.cell("capacity", to_capacity(arguments))
+    latencies = session.details("random reads", "latencies")
+    if latencies:
+        curve = [(percentile(latencies, share) * 1e3, share) for share in
+                 [*range(1, 99), *(99 + tenth / 10 for tenth in range(10)), 100]]
+        session.draw("random-reads.svg", drawing.line_plot(
+            f"4 KiB random reads, {LOSSY}, {IN_FLIGHT} in flight", "ms", "percent that took no longer",
+            [("reads", curve)]))
+    plot = session.details("capacity", "plot")
+    if plot:
+        session.draw("capacity.svg", drawing.line_plot(f"The first seconds of a read, {CLEAN}", "seconds since the first "
+                                                       "read", "Mbit/s on the path", [("path", plot)],
+                                                       levels=[(0, plot[-1][0], 0.9 * CLEAN.rate)]))
+    return session.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Figures over time: percentiles, rates of windows, and what tusk-wan writes with --series."""
+
+import csv
+import json
+import math
+import pathlib
+import sys
+
+from lib import ROOT  # noqa: F401
+from lib.measuring import digest, timed
+from harness import HarnessError
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+
+
+def percentile(values, share):
+    """The smallest value that at least so many of them do not exceed."""
+    ordered = sorted(values)
+    if not ordered:
+        raise HarnessError("nothing was measured")
+    return ordered[max(0, math.ceil(len(ordered) * share / 100) - 1)]
+
+
+def read_series(path):
+    """The rows of tusk-wan --series as dictionaries of numbers."""
+    with open(path, newline="") as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def read_for(path, original, seconds, interval=0.02):
+    """Reads a file on a mount for a while (timeline.py says what comes back), and checks the bytes."""
+    run = timed([sys.executable, "-B", FOLDER / "timeline.py", path, f"{seconds:g}", f"{interval:g}"], seconds + 60)
+    line = json.loads(run.output)
+    if line["digest"] != digest(original, line["bytes"][-1]):
+        raise HarnessError(f"{path.name} read through the mount is not what was made")
+    return line
+
+
+def count_at(times, counts, when):
+    """What a rising count was at a time, in a straight line between its samples."""
+    if when <= times[0]:
+        return counts[0]
+    for (before, low), (after, high) in zip(zip(times, counts), zip(times[1:], counts[1:])):
+        if when <= after:
+            return low + (high - low) * ((when - before) / (after - before) if after > before else 1)
+    return counts[-1]
+
+
+def rate_between(times, counts, start, end):
+    """Mbit/s of a count of bytes between two times."""
+    return (count_at(times, counts, end) - count_at(times, counts, start)) * 8e-6 / (end - start)
+
+
+def first_time_at(times, counts, start, end, wanted, window, step=0.01):
+    """The first time from `start` on from which the next `window` seconds carry `wanted` Mbit/s on average; None when
+    there is none before `end`."""
+    when = start
+    while when + window <= end:
+        if rate_between(times, counts, when, when + window) >= wanted:
+            return when
+        when += step
+    return None
+
+
+def rates(times, counts, window=0.1):
+    """(seconds since the first sample, Mbit/s) for every window: what is drawn."""
+    result, when = [], times[0]
+    while when + window <= times[-1]:
+        result.append((when + window / 2 - times[0], rate_between(times, counts, when, when + window)))
+        when += window
+    return result

@@ -1,0 +1,240 @@
+"""Who gets what of a line, and who waits for whom.
+
+    ./dev bench fairness [--quick]
+
+In the simulator at 100 Mbit/s and 50 ms, and on the emulator at 100 Mbit/s and 50 ms with real TCP (iperf3) beside a
+read through a mount:
+  alone         the standing queue, whatever the buffer: at most 20 ms
+  joining       n flows: Jain's index over 2 s, from 20 round trips after the last joined on, at least 0.95
+  beside        one CUBIC or BBR flow, buffers of 0.5, 1 and 4 BDP, whoever was first: both at least 35 % of the line
+  interactive   the round trip of somebody else's packets grows by at most 20 ms
+  short         a policer at half the rate, and a buffer of 0.1 BDP: 90 % of the limit, less than 3 % lost
+"""
+
+import concurrent.futures
+import dataclasses
+import statistics
+import sys
+import time
+
+from lib import baselines, drawing, simulator
+from lib.lines import Line
+from lib.measuring import make_random_file, memory_folder
+from lib.mounts import mounted
+from lib.results import Session, common_arguments
+from lib.series import percentile, rate_between, rates, read_for
+from harness import wait_until
+
+RTT_MS = 50
+LINE = Line(rate=100, rtt=RTT_MS)
+QUEUE_GOAL_MS = 20
+JAIN_GOAL = 0.95
+SHARE_GOAL = 35
+BUFFERS = (0.5, 1, 4)  # BDP
+LONE_BUFFERS = (0.1, 0.5, 1, 4, 20)
+FLOWS, QUICK_FLOWS = (2, 4, 8, 16), (2, 8)
+LIMIT_GOAL, LOST_GOAL = 90, 3
+BESIDE_SECONDS, QUICK_BESIDE_SECONDS = 60, 30
+FIRST_SECONDS = 5  # the one that was first is alone for so long
+SETTLING_SECONDS = 10  # until shares are judged
+
+
+def with_buffer(bdp, line=LINE):
+    return dataclasses.replace(line, queue=bdp * line.rtt)
+
+
+def column(rows, number, start, end):
+    return [row["shares"][number] or 0 for row in rows if start < row["time"] <= end]
+
+
+# --- In the simulator -------------------------------------------------------------------------------
+
+
+def alone(bdp, seconds):
+    def measure(cell):
+        line = with_buffer(bdp)
+        rows = simulator.flows(line, "model", seconds, 0.01)
+        later = [row for row in rows if row["time"] > 3]
+        queues = [row["queue_ms"] for row in later]
+        cell.add(f"alone, buffer of {bdp:g} BDP: standing queue", percentile(queues, 99), "ms", at_most=QUEUE_GOAL_MS,
+                 note=f"p99 of {len(queues)} looks; median {statistics.median(queues):.1f}, most {max(queues):.1f}; "
+                      f"{statistics.mean(column(later, 0, 0, seconds)):.1f} % of the line")
+    return measure
+
+
+def joining(count, bdp=1.0):
+    def measure(cell):
+        every = 0.5
+        names = ",".join(f"model@{number * every:g}s" for number in range(count))
+        last = (count - 1) * every
+        settle = 20 * RTT_MS / 1e3
+        rows = simulator.flows(with_buffer(bdp), names, last + settle + 8, 0.1)
+
+        def jain(start, end):
+            shares = [sum(column(rows, number, start, end)) for number in range(count)]
+            return sum(shares) ** 2 / (count * sum(share * share for share in shares))
+
+        start = last + settle
+        cell.add(f"{count} flows, one every {every:g} s: Jain's index from 20 RTT after the last", jain(start, start + 2),
+                 at_least=JAIN_GOAL, note=f"over 2 s; over the 6 s after these {jain(start + 2, start + 8):.3f}")
+        cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows]
+                                  for number in range(count)]
+    return measure
+
+
+def beside(other, bdp, other_first, seconds):
+    def measure(cell):
+        late = f"@{FIRST_SECONDS}s"
+        names = f"{other},model{late}" if other_first else f"model,{other}{late}"
+        end = FIRST_SECONDS + SETTLING_SECONDS + seconds
+        rows = simulator.flows(with_buffer(bdp), names, end, 0.5)
+        start = FIRST_SECONDS + SETTLING_SECONDS
+        first, second = (statistics.mean(column(rows, number, start, end)) for number in (0, 1))
+        theirs, ours = (first, second) if other_first else (second, first)
+        cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows] for number in (0, 1)]
+        add_both(cell, f"simulated, beside {other.upper()}, {bdp:g} BDP, {other.upper() if other_first else 'Tusk'} first",
+                 ours, theirs, f"over {seconds} s")
+    return measure
+
+
+def add_both(cell, what, ours, theirs, note):
+    cell.add(f"{what}: the smaller share", min(ours, theirs), "% of the line", at_least=SHARE_GOAL,
+             note=f"Tusk {ours:.1f}, the other {theirs:.1f}; {note}")
+
+
+def short(name, line, limit_mbit, size):
+    def measure(cell):
+        result = simulator.transfer(line, size)
+        lost = (result["taken_for_lost"] - result["only_late"]) / result["packets"] * 100
+        share = result["mbit"] / limit_mbit * 100
+        cell.add(f"simulated, {name}", share, "% of the limit", at_least=LIMIT_GOAL)
+        cell.add(f"simulated, {name}: lost through us", lost, "%", at_most=LOST_GOAL)
+    return measure
+
+
+# --- On the emulator --------------------------------------------------------------------------------
+
+
+def mounted_beside(control, bdp, seconds):
+    """A TCP flow that is there for the whole time; the read begins when it runs."""
+    def measure(cell):
+        line = with_buffer(bdp)
+        total = FIRST_SECONDS + SETTLING_SECONDS + seconds
+        size = int(line.rate * (total + 10) * 1e6 / 8)
+        with memory_folder(size) as folder:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
+                began = time.monotonic()
+                tcp = pool.submit(baselines.iperf3, wan, control, total + 5, True)
+                wait_until(lambda: wan.stats()["ba"]["bytes_out"] > 1 << 20, 20, "TCP's first megabyte")
+                read = read_for(mount.path / "far", folder / "export" / "far", total, 0.05)
+                report = tcp.result(total + 60)[1]
+        start = read["times"][0] + FIRST_SECONDS + SETTLING_SECONDS
+        ours = rate_between(read["times"], read["bytes"], start, start + seconds) / line.rate * 100
+        intervals = [(began + part["sum"]["start"], began + part["sum"]["end"], part["sum"]["bits_per_second"] / 1e6)
+                     for part in report["intervals"]]
+        inside = [mbit for first, last, mbit in intervals if first >= start and last <= start + seconds]
+        theirs = statistics.mean(inside) / line.rate * 100 if inside else 0.0
+        cell.details["ours"] = rates(read["times"], read["bytes"], 0.5)
+        cell.details["theirs"] = [[(first + last) / 2 - read["times"][0], mbit] for first, last, mbit in intervals]
+        add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, TCP first", ours, theirs,
+                 f"over {seconds} s")
+    return measure
+
+
+def interactive(bdp, seconds):
+    """Somebody else's pings while a read fills the line."""
+    def measure(cell):
+        line = with_buffer(bdp)
+        size = int(line.rate * (seconds + 10) * 1e6 / 8)
+        with memory_folder(size) as folder:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
+                bare = statistics.median(wan.ping(20, 0.02))
+                read = pool.submit(read_for, mount.path / "far", folder / "export" / "far", seconds, 0.05)
+                time.sleep(3)
+                beside_it = wan.ping(int((seconds - 5) / (0.05 + bare / 1e3)), 0.05)
+                result = read.result(seconds + 60)
+        ours = rate_between(result["times"], result["bytes"], result["times"][0] + 3, result["times"][-1])
+        cell.add(f"mounted, buffer of {bdp:g} BDP: an interactive flow's round trip grows by", percentile(beside_it, 99)
+                 - bare, "ms", at_most=QUEUE_GOAL_MS,
+                 note=f"p99 of {len(beside_it)}; median {statistics.median(beside_it) - bare:.1f}; a read has "
+                      f"{ours / line.limit:.0%} of the limit meanwhile")
+    return measure
+
+
+def mounted_short(name, line, limit_mbit, seconds):
+    def measure(cell):
+        size = int(line.rate * (seconds + 10) * 1e6 / 8)
+        with memory_folder(size) as folder:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(line, folder / "export") as (wan, _, mount):
+                read = read_for(mount.path / "far", folder / "export" / "far", seconds, 0.05)
+                way = wan.settled_stats()["ba"]
+        mbit = rate_between(read["times"], read["bytes"], read["times"][0], read["times"][-1])
+        lost = (way["drops"]["queue"] + way["drops"]["policer"]) / way["packets_in"] * 100
+        cell.add(f"mounted, {name}", mbit / limit_mbit * 100, "% of the limit", at_least=LIMIT_GOAL)
+        cell.add(f"mounted, {name}: lost through us", lost, "%", at_most=LOST_GOAL)
+    return measure
+
+
+POLICED = Line(rate=1000, rtt=100, more=(("policer", "500mbit"), ("policer_burst", "1mib")))
+SHALLOW = with_buffer(0.1, Line(rate=1000, rtt=100))
+SHORT = (("policer of 500 Mbit/s with 1 MiB", POLICED, POLICED.limit / 2),
+         ("buffer of 0.1 BDP at 1 Gbit/s, 100 ms", SHALLOW, SHALLOW.limit))
+
+
+def draw_shares(session, keys):
+    drawings = []
+    for key in keys:
+        shares = session.details(key, "shares")
+        if shares:
+            drawings.append(drawing.line_plot(key, "s", "% of the line",
+                                              [(f"flow {number + 1}" if len(shares) <= 6 else "", line)
+                                               for number, line in enumerate(shares)]))
+        elif session.details(key, "ours"):
+            drawings.append(drawing.line_plot(key, "s", "Mbit/s", [("Tusk", session.details(key, "ours")),
+                                                                   ("TCP", session.details(key, "theirs"))]))
+    if drawings:
+        session.draw("fairness.svg", drawing.sheet(drawings, 2))
+
+
+def main():
+    parser = common_arguments(__doc__)
+    parser.add_argument("--skip", action="append", default=[], choices=["mounted", "simulated"])
+    arguments = parser.parse_args()
+    session = Session("fairness", arguments)
+    quick, tiny = arguments.quick, arguments.tiny
+    seconds = 2 if tiny else QUICK_BESIDE_SECONDS if quick else BESIDE_SECONDS
+    drawn = []
+
+    def cell(key, measure):
+        session.cell(key, measure)
+        drawn.append(key)
+
+    if "simulated" not in arguments.skip:
+        for bdp in LONE_BUFFERS[:1] if tiny else LONE_BUFFERS:
+            cell(f"alone, {bdp:g} BDP", alone(bdp, 4 if tiny else 13))
+        for count in FLOWS[:1] if tiny else QUICK_FLOWS if quick else FLOWS:
+            cell(f"joining, {count} flows", joining(count))
+        for other in () if tiny else ("cubic", "bbr"):
+            for bdp in BUFFERS:
+                for first in (False, True):
+                    cell(f"beside {other}, {bdp:g} BDP, {other if first else 'Tusk'} first",
+                         beside(other, bdp, first, seconds))
+        for name, line, limit in () if tiny else SHORT:
+            cell(f"simulated, {name}", short(name, line, limit, (1 if quick else 3) << 30))
+    if "mounted" not in arguments.skip:
+        for bdp in (1,) if tiny else (1, 4):
+            cell(f"interactive, {bdp:g} BDP", interactive(bdp, 7 if tiny else 15))
+        for control in () if tiny or "iperf3" in baselines.missing() else baselines.CONTROLS:
+            for bdp in BUFFERS[1:2] if quick else BUFFERS:
+                cell(f"mounted beside {control}, {bdp:g} BDP", mounted_beside(control, bdp, seconds))
+        for name, line, limit in () if tiny else SHORT:
+            cell(f"mounted, {name}", mounted_short(name, line, limit, 10 if quick else 25))
+    draw_shares(session, drawn)
+    return session.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

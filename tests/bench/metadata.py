@@ -72,7 +72,7 @@ class Steps:
             share = count / setting.files
             value = run.seconds / share if share > 0 else None
             note = f"stopped after {run.seconds:.0f} s, " + (
-                f"{count} of {setting.files} done: extrapolated" if share else "how far it was is not known")
+                f"{count} of {setting.files} done: extrapolated" if share else "it would take longer")
             self.cell.add(what, value if value else run.seconds, "s", at_most=goal, note=note)
             return False
         seconds = run.seconds

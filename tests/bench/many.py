@@ -1,0 +1,138 @@
+"""Many clients of one server: 64 mounts that copy at once, a thousand that do nothing.
+
+    ./dev bench many [--quick]
+
+64 mounts (16 with --quick) each copy a file of their own at once across 1 Gbit/s and 20 ms: they should finish within
+5 % of each other, with Jain's index of what each had when the first was done at least 0.95, and together fill the line.
+A thousand idle clients are connections without FUSE, each with its own key, session and socket (idle_clients): what the
+server holds for them is the growth of its resident memory, its CPU is looked at for ten seconds.
+"""
+
+import concurrent.futures
+import contextlib
+import pathlib
+import subprocess
+import sys
+import time
+
+from lib.lines import Line, size_text
+from lib.measuring import Progress, check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib, timed
+from lib.results import Session, common_arguments
+from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
+
+LINE = Line(rtt=20)
+MOUNTS, QUICK_MOUNTS = 64, 16
+FILE, QUICK_FILE, TINY_FILE = 96 << 20, 64 << 20, 1 << 20
+IDLE = 1000
+IDLE_SECONDS = 10
+SPREAD_GOAL, JAIN_GOAL = 5, 0.95
+KIB_GOAL = 64
+CPU_GOAL = 1  # percent of one core: what can be told from nothing with clock ticks of 10 ms
+CONNECT_SECONDS = 300
+COPY_SECONDS = 300
+SAMPLE_SECONDS = 0.2
+
+
+def copy_all(mounts, copies):
+    """Copies `far` out of each mount at once. Seconds of each, and the sizes of the copies when the first was done."""
+    sizes = []
+    with concurrent.futures.ThreadPoolExecutor(len(mounts)) as pool:
+        runs = [pool.submit(timed, ["cp", mount.path / f"far{number}", copy], COPY_SECONDS)
+                for number, (mount, copy) in enumerate(zip(mounts, copies))]
+        while not any(run.done() for run in runs):
+            latest = [copy.stat().st_size if copy.exists() else 0 for copy in copies]
+            if not any(run.done() for run in runs):
+                sizes = latest
+            time.sleep(SAMPLE_SECONDS)
+        return [run.result().seconds for run in runs], sizes
+
+
+def busy_mounts(count, size):
+    def measure(cell):
+        with memory_folder(2 * count * size) as folder, contextlib.ExitStack() as stack:
+            wanted = [make_random_file(folder / "export" / f"far{number}", size) for number in range(count)]
+            wan = stack.enter_context(LINE.wan())
+            server = stack.enter_context(Tuskd(wan, folder / "export"))
+            mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"])) for _ in range(count)]
+            copies = [folder / "near" / f"copy{number}" for number in range(count)]
+            with Progress(wan):
+                seconds, sizes = copy_all(mounts, copies)
+            queue = wan.stats()["ba"]["queue_ms"]
+            for copy, digest in zip(copies, wanted):
+                check_digest(copy, digest)
+        words = f"{count} mounts, {size_text(size)} each"
+        cell.details.update(seconds=seconds, sizes=sizes)
+        cell.add(f"{words}: the first is done before the last by", (1 - min(seconds) / max(seconds)) * 100, "%",
+                 at_most=SPREAD_GOAL, note=f"{min(seconds):.1f} to {max(seconds):.1f} s")
+        if sizes and any(sizes):
+            cell.add(f"{words}: Jain's index just before the first was done",
+                     sum(sizes) ** 2 / (count * sum(size * size for size in sizes)), at_least=JAIN_GOAL)
+        cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / LINE.limit * 100, "% of the limit",
+                 note=f"{LINE}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
+    return measure
+
+
+def idle_clients_program():
+    path = pathlib.Path(program("tuskd")).parents[1] / "tests/bench/idle_clients"
+    if not path.exists():
+        raise HarnessError(f"{path} is not built")
+    return path
+
+
+def idle(count):
+    def measure(cell):
+        with memory_folder(1 << 20) as folder, LINE.wan() as wan, Tuskd(wan, folder / "export") as server:
+            pids = [server.process.pid]
+            with client(wan, server, 1):  # what the first one makes the server load is not counted
+                time.sleep(1)
+            before = memory_kib(pids, "VmRSS")
+            with client(wan, server, count):
+                time.sleep(3)  # until the handshakes' memory is reused or given back
+                after = memory_kib(pids, "VmRSS")
+                cpu, packets = sum(cpu_seconds(pids)), wan.stats()["ba"]["packets_in"]
+                time.sleep(IDLE_SECONDS)
+                cpu, packets = sum(cpu_seconds(pids)) - cpu, wan.stats()["ba"]["packets_in"] - packets
+        cell.add(f"{count} idle clients: memory of the server for each", (after - before) / count, "KiB",
+                 at_most=KIB_GOAL, note=f"{before >> 10} to {after >> 10} MiB")
+        cell.add(f"{count} idle clients: CPU of the server", cpu / IDLE_SECONDS * 100, "% of one core", at_most=CPU_GOAL,
+                 note=f"over {IDLE_SECONDS} s; {packets / IDLE_SECONDS:.0f} packets a second sent by it")
+    return measure
+
+
+@contextlib.contextmanager
+def client(wan, server, count):
+    """So many idle clients, for the length of a with block."""
+    process = popen_in(wan.ns_a, [idle_clients_program(), server.url, count], stdin=subprocess.PIPE,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            line = pool.submit(process.stdout.readline)
+            try:
+                ready = line.result(CONNECT_SECONDS)
+            except concurrent.futures.TimeoutError:
+                stop(process)
+                raise HarnessError(f"{count} clients were not connected within {CONNECT_SECONDS} s") from None
+        if ready.split() != [b"ready", str(count).encode()]:
+            stop(process)
+            raise HarnessError(f"idle_clients: {process.stderr.read().decode(errors='replace').strip()[-300:]}")
+        yield
+    finally:
+        process.stdin.close()
+        stop(process)
+
+
+def main():
+    parser = common_arguments(__doc__)
+    parser.add_argument("--mounts", type=int, help="that copy at once (64)")
+    arguments = parser.parse_args()
+    session = Session("many", arguments)
+    few = arguments.quick or arguments.tiny
+    count = arguments.mounts or (2 if arguments.tiny else QUICK_MOUNTS if few else MOUNTS)
+    session.cell(f"{count} mounts", busy_mounts(count, TINY_FILE if arguments.tiny else QUICK_FILE if few else FILE))
+    clients = 20 if arguments.tiny else IDLE
+    session.cell(f"{clients} idle clients", idle(clients))
+    return session.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,6 +9,7 @@ mount in the same run. With perf installed another read is profiled: the ten lar
 memory to memory, and the peak memory of both sides at 1 Gbit/s and 200 ms.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -18,6 +19,7 @@ import resource
 import shutil
 import sys
 import tempfile
+import time
 
 from lib import baselines
 from lib.lines import Line, parse_size, size_text
@@ -26,7 +28,7 @@ from lib.measuring import TICKS, check_digest, cpu_seconds, descendants, make_ra
 from lib.mounts import DIRECTIONS, INTO, OUT, copy_large, mounted
 from lib.results import Session, common_arguments
 from lib.veth import Veth
-from harness import HarnessError, Mount, Tuskd, program
+from harness import HarnessError, Mount, Tuskd, program, wait_until
 
 GIB = 1 << 30
 SIZE, QUICK_SIZE, TINY_SIZE = 4 * GIB, GIB, 4 << 20
@@ -132,23 +134,26 @@ def profile_cell(direction, size):
                     write_command(folder / "export" / "far", mount.path / "copy")
                 timed(["perf", "record", "-q", "-a", "-F", "499", "-o", data, "--", *command], COPY_SECONDS_MAX)
             report = timed(["perf", "report", "-q", "--stdio", "-i", data, "--sort", "comm,dso,symbol",
-                            "--percent-limit", "0.3"], COPY_SECONDS_MAX).output
+                            "--percent-limit", "0.01"], COPY_SECONDS_MAX).output
         what = "read" if direction == OUT else "write"
         costs = parse_profile(report)
         cell.details["costs"] = costs
-        for share, words in [cost for cost in costs if "swapper" not in cost[1]][:COSTS_SHOWN]:
-            cell.add(f"profile, {what}: {words}", share, "% of all samples")
+        for share, words in costs[:COSTS_SHOWN]:
+            cell.add(f"profile, {what}: {words}", share, "% of what was busy")
     return measure
 
 
 def parse_profile(report):
-    """(percent, "program  library  function") of each line."""
-    costs = []
+    """(percent of what was not idle, "program  library  function"), largest first. Functions without a name, as in
+    stripped libraries, are taken together."""
+    costs = collections.Counter()
     for line in report.splitlines():
-        found = re.match(r"\s*([\d.]+)%\s+(\S.*\S)\s*$", line)
-        if found:
-            costs.append((float(found[1]), re.sub(r"\s{2,}", "  ", found[2])[:90]))
-    return costs
+        found = re.match(r"\s*([\d.]+)%\s+(\S+)\s+(\S+)\s+\[.\]\s+(\S+)", line)
+        if found and found[2] != "swapper":
+            function = "(no names)" if re.fullmatch(r"(0x)?[0-9a-f]{8,}", found[4]) else found[4]
+            costs[f"{found[2]}  {found[3].strip('[]')}  {function}"] += float(found[1])
+    busy = sum(costs.values()) or 1
+    return [(share / busy * 100, words) for words, share in costs.most_common()]
 
 
 # --- The others -------------------------------------------------------------------------------------
@@ -190,7 +195,11 @@ def ssh_cell(method, direction, size):
             sides = {"client": (lambda: tree_seconds(client)) if client else children_seconds,
                      "server": lambda: tree_seconds(server._process.pid)}
             before, machine = {side: used() for side, used in sides.items()}, busy_seconds()
-            seconds = timed(command, COPY_SECONDS_MAX, ns=ns).seconds
+            start = time.monotonic()
+            timed(command, COPY_SECONDS_MAX, ns=ns)
+            if direction == INTO:  # rclone is not ready when its program is
+                wait_until(lambda: copy.exists() and copy.stat().st_size == size, COPY_SECONDS_MAX, "the whole file")
+            seconds = time.monotonic() - start
             machine = busy_seconds() - machine
             after = {side: used() for side, used in sides.items()}
             if direction == INTO or method == "scp":

@@ -75,8 +75,9 @@ def joining(count, bdp=1.0):
             return sum(shares) ** 2 / (count * sum(share * share for share in shares))
 
         start = last + settle
-        cell.add(f"{count} flows, one every {every:g} s: Jain's index from 20 RTT after the last", jain(start, start + 2),
-                 at_least=JAIN_GOAL, note=f"over 2 s; over the 6 s after these {jain(start + 2, start + 8):.3f}")
+        cell.add(f"{count} flows, one every {every:g} s: Jain's index from 20 RTT after the last",
+                 jain(start, start + 2), at_least=JAIN_GOAL,
+                 note=f"over 2 s; over the 6 s after these {jain(start + 2, start + 8):.3f}")
         cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows]
                                   for number in range(count)]
     return measure
@@ -91,9 +92,11 @@ def beside(other, bdp, other_first, seconds):
         start = FIRST_SECONDS + SETTLING_SECONDS
         first, second = (statistics.mean(column(rows, number, start, end)) for number in (0, 1))
         theirs, ours = (first, second) if other_first else (second, first)
-        cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows] for number in (0, 1)]
-        add_both(cell, f"simulated, beside {other.upper()}, {bdp:g} BDP, {other.upper() if other_first else 'Tusk'} first",
-                 ours, theirs, f"over {seconds} s")
+        cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows]
+                                  for number in (0, 1)]
+        who = other.upper() if other_first else "Tusk"
+        add_both(cell, f"simulated, beside {other.upper()}, {bdp:g} BDP, {who} first", ours, theirs,
+                 f"over {seconds} s")
     return measure
 
 

@@ -23,7 +23,7 @@ CELLS = [(rtt, loss) for rtt in RTTS for loss in LOSSES]
 QUICK_CELLS = [(0, 0), (100, 0.1), (200, 1)]
 CORNERS = [(320, 0.1), (400, 1), (1000, 0.1), (100, 5), (200, 5)]
 SIZE, QUICK_SIZE, TINY_SIZE = 3 << 30, 1 << 30, 4 << 20
-SIMULATED_SIZE, QUICK_SIMULATED_SIZE = 10 << 30, 2 << 30
+SIMULATED_SIZE = 10 << 30
 GOAL = 90  # percent of the limit
 SLOWEST = 20  # a copy may take so many times what the limit allows, and a minute
 TCP_SECONDS, QUICK_TCP_SECONDS = 20, 10  # TCP would need hours for some of this: it shows its speed, then is stopped
@@ -112,9 +112,8 @@ def simulated_lines(arguments):
     if arguments.tiny:
         return [(Line(rtt=100, loss=0.001), TINY_SIZE)]
     wide = QUICK_CELLS if arguments.quick else CELLS
-    wide_size = QUICK_SIMULATED_SIZE if arguments.quick else SIMULATED_SIZE
     size = QUICK_SIZE if arguments.quick else SIZE
-    pairs = [(Line(rate=10_000, rtt=rtt or 0.2, loss=loss / 100, mtu=mtu), wide_size)
+    pairs = [(Line(rate=10_000, rtt=rtt or 0.2, loss=loss / 100, mtu=mtu), SIMULATED_SIZE)
              for mtu in (1500, 9000) for rtt, loss in wide]
     corners = [(Line(rtt=rtt, loss=loss / 100), size) for rtt, loss in CORNERS]
     return pairs + (corners[:2] if arguments.quick else corners)

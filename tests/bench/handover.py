@@ -11,6 +11,7 @@ time in which what was in flight drains, two seconds carry within 10 % of the ne
 import dataclasses
 import sys
 import tempfile
+import time
 
 from lib import drawing, simulator
 from lib.lines import Line, rate_text
@@ -106,11 +107,14 @@ def emulated(scenario, stay):
                     (wan, _, mount):
                 for when, line in list(zip(scenario.times(stay), scenario.lines))[1:]:
                     wan.command_line(f"at {when * 1000:.0f}ms {changes(line)}")
-                began = wan.stats()["elapsed_s"]
+                began, then = wan.stats()["elapsed_s"], time.monotonic()  # the same moment by two clocks
                 line = read_for(mount.path / "far", folder / "export" / "far", seconds, EVERY)
             rows = read_series(series.name)
-        times = [when - line["times"][0] for when in line["times"]]
-        cell.details.update(goodput=rates(times, line["bytes"], 0.1),
+        times = [when - then for when in line["times"]]
+        share = simulator.payload_share()
+        cell.details.update(goodput=[[when + times[0], mbit] for when, mbit in rates(times, line["bytes"], 0.1)],
+                            path=[[row["time_s"] - began, row["ba_mbit"] * share] for row in rows
+                                  if began <= row["time_s"] <= began + seconds],
                             queue=[[row["time_s"] - began, row["ba_queue_ms"]] for row in rows
                                    if began <= row["time_s"] <= began + seconds])
         judge(cell, "mounted", scenario, stay, times, line["bytes"])
@@ -124,7 +128,9 @@ def draw(session, key, scenario, stay):
     begins = scenario.times(stay)
     marks = [(when, f"{rate_text(line.rate)}, {line.rtt:g} ms") for when, line in zip(begins, scenario.lines)]
     levels = [(when, when + stay, line.limit) for when, line in zip(begins, scenario.lines)]
-    return [drawing.line_plot(key, "s", "Mbit/s of file data", [("goodput", goodput)], marks, levels),
+    path = session.details(key, "path")
+    lines = ([("on the path", path)] if path else []) + [("goodput", goodput)]
+    return [drawing.line_plot(key, "s", "Mbit/s of file data", lines, marks, levels),
             drawing.line_plot("", "s", "ms of queue", [("queue", queue)], marks)]
 
 

@@ -64,7 +64,7 @@ def random_reads(arguments):
 def ls_under_load(arguments):
     def measure(cell):
         size = scale(arguments, 4 << 20, 4 * GIB, 12 * GIB)
-        folders = scale(arguments, 3, QUICK_FOLDERS, FOLDERS)
+        folders = scale(arguments, 1, QUICK_FOLDERS, FOLDERS)
         with memory_folder(2 * size + (size >> 1)) as folder:
             make_random_file(folder / "export" / "far", size)
             make_tree(folder / "export", folders * FILES_PER_FOLDER, folders, 100)
@@ -186,9 +186,9 @@ def main():
             [("reads", curve)]))
     plot = session.details("capacity", "plot")
     if plot:
-        session.draw("capacity.svg", drawing.line_plot(f"The first seconds of a read, {CLEAN}", "seconds since the first "
-                                                       "read", "Mbit/s on the path", [("path", plot)],
-                                                       levels=[(0, plot[-1][0], 0.9 * CLEAN.rate)]))
+        session.draw("capacity.svg", drawing.line_plot(
+            f"The first seconds of a read, {CLEAN}", "seconds since the first read", "Mbit/s on the path",
+            [("path", plot)], levels=[(0, plot[-1][0], 0.9 * CLEAN.rate)]))
     return session.finish()
 
 

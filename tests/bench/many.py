@@ -25,6 +25,7 @@ MOUNTS, QUICK_MOUNTS = 64, 16
 FILE, QUICK_FILE, TINY_FILE = 96 << 20, 64 << 20, 1 << 20
 IDLE = 1000
 IDLE_SECONDS = 10
+SETTLE_SECONDS = 3  # until the handshakes' memory is used again or given back
 SPREAD_GOAL, JAIN_GOAL = 5, 0.95
 KIB_GOAL = 64
 CPU_GOAL = 1  # percent of one core: what can be told from nothing with clock ticks of 10 ms
@@ -79,7 +80,7 @@ def idle_clients_program():
     return path
 
 
-def idle(count):
+def idle(count, seconds):
     def measure(cell):
         with memory_folder(1 << 20) as folder, LINE.wan() as wan, Tuskd(wan, folder / "export") as server:
             pids = [server.process.pid]
@@ -87,15 +88,15 @@ def idle(count):
                 time.sleep(1)
             before = memory_kib(pids, "VmRSS")
             with client(wan, server, count):
-                time.sleep(3)  # until the handshakes' memory is reused or given back
+                time.sleep(SETTLE_SECONDS)
                 after = memory_kib(pids, "VmRSS")
                 cpu, packets = sum(cpu_seconds(pids)), wan.stats()["ba"]["packets_in"]
-                time.sleep(IDLE_SECONDS)
+                time.sleep(seconds)
                 cpu, packets = sum(cpu_seconds(pids)) - cpu, wan.stats()["ba"]["packets_in"] - packets
         cell.add(f"{count} idle clients: memory of the server for each", (after - before) / count, "KiB",
                  at_most=KIB_GOAL, note=f"{before >> 10} to {after >> 10} MiB")
-        cell.add(f"{count} idle clients: CPU of the server", cpu / IDLE_SECONDS * 100, "% of one core", at_most=CPU_GOAL,
-                 note=f"over {IDLE_SECONDS} s; {packets / IDLE_SECONDS:.0f} packets a second sent by it")
+        cell.add(f"{count} idle clients: CPU of the server", cpu / seconds * 100, "% of one core", at_most=CPU_GOAL,
+                 note=f"over {seconds} s; {packets / seconds:.0f} packets a second sent by it")
     return measure
 
 
@@ -130,7 +131,7 @@ def main():
     count = arguments.mounts or (2 if arguments.tiny else QUICK_MOUNTS if few else MOUNTS)
     session.cell(f"{count} mounts", busy_mounts(count, TINY_FILE if arguments.tiny else QUICK_FILE if few else FILE))
     clients = 20 if arguments.tiny else IDLE
-    session.cell(f"{clients} idle clients", idle(clients))
+    session.cell(f"{clients} idle clients", idle(clients, 1 if arguments.tiny else IDLE_SECONDS))
     return session.finish()
 
 

@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 
 from lib import ROOT
 from lib.measuring import timed
@@ -158,7 +159,13 @@ MOUNTS = {"sshfs": Sshfs, "rclone": Rclone}
 
 
 def copy_for_a_while(command, result, size, seconds, ns=None):
-    """Mbit/s of a copy that is stopped after a while: by then so much of `result` had arrived."""
-    run = timed(command, seconds, ns=ns, must_end=False, env=environment())
-    arrived = size if run.ended else min(size, result.stat().st_size if result.exists() else 0)
-    return arrived * 8e-6 / run.seconds
+    """Mbit/s of a copy that is stopped after a while: by then so much of `result` had arrived. A program that ends
+    before all has arrived, as rclone lets it, does not stop the clock."""
+    def arrived():
+        return min(size, result.stat().st_size) if result.exists() else 0
+
+    start = time.monotonic()
+    timed(command, seconds, ns=ns, must_end=False, env=environment())
+    with contextlib.suppress(HarnessError):
+        wait_until(lambda: arrived() == size, max(0, start + seconds - time.monotonic()), "the whole file")
+    return arrived() * 8e-6 / (time.monotonic() - start)

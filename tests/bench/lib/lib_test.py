@@ -12,7 +12,8 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from lib import drawing, lines, measuring, results, simulator, tables  # noqa: E402
+import cpu  # noqa: E402
+from lib import drawing, lines, measuring, results, series, simulator, tables  # noqa: E402
 from harness import HarnessError  # noqa: E402
 
 
@@ -210,8 +211,8 @@ class Simulator(unittest.TestCase):
 
     def test_a_transfer_that_failed_or_was_wrong_is_no_figure(self):
         for output in ("no connection came about\n",
-                       "NOT DONE in 5 s: 1 Mbit/s, 1 % of the limit 9\nqueue mean 1 ms, most 1 ms; 1 packets, 1 dropped "
-                       "by the queue, 1 lost on the way, 1 taken for lost, 1 of them only late\n"):
+                       "NOT DONE in 5 s: 1 Mbit/s, 1 % of the limit 9\nqueue mean 1 ms, most 1 ms; 1 packets, 1 "
+                       "dropped by the queue, 1 lost on the way, 1 taken for lost, 1 of them only late\n"):
             with self.subTest(output), self.assertRaises(HarnessError):
                 simulator.parse_transfer(output)
 
@@ -221,6 +222,54 @@ class Simulator(unittest.TestCase):
                                      "   10.00   48.0    47.1  0.999      8.5       12\n")
         self.assertEqual(rows[0]["shares"], [95.0, None])
         self.assertEqual((rows[1]["jain"], rows[1]["queue_ms"], rows[1]["dropped"]), (0.999, 8.5, 12))
+
+
+class Series(unittest.TestCase):
+    def test_percentiles_are_values_that_were_measured(self):
+        values = list(range(1, 101))
+        self.assertEqual([series.percentile(values, share) for share in (50, 99, 99.9, 100)], [50, 99, 100, 100])
+        self.assertEqual(series.percentile([7], 0), 7)
+        with self.assertRaisesRegex(HarnessError, "nothing"):
+            series.percentile([], 50)
+
+    def test_rates_between_samples_are_straight_lines(self):
+        times, counts = [10, 11, 13], [0, 1e6, 1e6]
+        self.assertAlmostEqual(series.rate_between(times, counts, 10.5, 11.5), 4)
+        self.assertEqual(series.count_at(times, counts, 9), 0)
+        self.assertEqual(series.count_at(times, counts, 99), 1e6)
+
+    def test_the_first_time_at_a_rate_is_when_a_window_begins_that_has_it(self):
+        times, counts = [0, 1, 2, 3], [0, 0, 1e6, 2e6]
+        self.assertAlmostEqual(series.first_time_at(times, counts, 0, 3, 8, 1), 1, places=1)
+        self.assertIsNone(series.first_time_at(times, counts, 0, 3, 9, 1))
+
+    def test_the_rows_of_the_emulator(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("time_s,ba_mbit\n0.100,99.5\n")
+            file.flush()
+            self.assertEqual(series.read_series(file.name), [{"time_s": 0.1, "ba_mbit": 99.5}])
+
+    def test_the_timeline_of_a_file_is_checked_against_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one, two = pathlib.Path(folder, "one"), pathlib.Path(folder, "two")
+            measuring.make_random_file(one, 3 << 20)
+            measuring.make_random_file(two, 3 << 20)
+            self.assertEqual(series.read_for(one, one, 5)["bytes"][-1], 3 << 20)
+            with self.assertRaisesRegex(HarnessError, "not what was made"):
+                series.read_for(one, two, 5)
+
+
+class Profiles(unittest.TestCase):
+    def test_what_was_idle_does_not_count_and_what_has_no_name_is_taken_together(self):
+        report = """
+    60.00%  swapper  [kernel.kallsyms]  [k] pv_native_safe_halt  -      -
+    20.00%  tusk     libc.so.6          [.] memmove              -      -
+    10.00%  tuskd    libcrypto.so.3     [.] 0x0000000000123456   -      -
+    10.00%  tuskd    libcrypto.so.3     [.] 0x0000000000123460   -      -
+noise
+"""
+        self.assertEqual(cpu.parse_profile(report), [(50.0, "tusk  libc.so.6  memmove"),
+                                                     (50.0, "tuskd  libcrypto.so.3  (no names)")])
 
 
 class Measuring(unittest.TestCase):

@@ -8,14 +8,14 @@ from harness import HarnessError, Mount, Tuskd
 
 OUT, INTO = "out of", "into"
 DIRECTIONS = (OUT, INTO)
-SETUP_SECONDS = 60
+UMOUNT_SECONDS = 30
 
 
 @contextlib.contextmanager
 def mounted(line, export, at=(), mount_options=(), **settings):
-    """Path, server and mount. What was written and cannot be brought to the server in time is thrown away."""
+    """Path, server and mount, for the length of a with block."""
     with line.wan(at, **settings) as wan, Tuskd(wan, export) as server, \
-            Mount(wan, server.url, options=mount_options) as mount:
+            Mount(wan, server.url, options=mount_options, umount_seconds=UMOUNT_SECONDS) as mount:
         yield wan, server, mount
 
 

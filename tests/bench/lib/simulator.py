@@ -22,7 +22,8 @@ def tusk_sim():
 def _run(arguments, limit):
     finished = subprocess.run([tusk_sim(), *map(str, arguments)], capture_output=True, text=True, timeout=limit)
     if finished.returncode != 0:
-        raise HarnessError(f"tusk-sim {' '.join(map(str, arguments))}: {finished.stdout[-400:]}{finished.stderr[-400:]}")
+        words = " ".join(map(str, arguments))
+        raise HarnessError(f"tusk-sim {words}: {finished.stdout[-400:]}{finished.stderr[-400:]}")
     return finished.stdout
 
 

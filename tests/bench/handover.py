@@ -64,8 +64,10 @@ def drain_seconds(before, after):
     return min(before.in_flight * 8e-6 / after.rate, after.queue / 1e3) + after.rtt / 1e3
 
 
-def judge(cell, where, scenario, stay, times, counts):
-    """Adds what each change did to the goodput. times begin with the first path."""
+def judge(cell, where, scenario, stay, times, counts, reader=None):
+    """Adds what each change did to the file data that arrives: its bytes (counts) so far at times that begin with the
+    first path. reader is the same of a program that reads it in order, for information: it gets nothing while one
+    block is missing, and all that waited behind it at once."""
     for number in range(1, len(scenario.lines)):
         before, after = scenario.lines[number - 1:number + 1]
         change = scenario.times(stay)[number]
@@ -77,7 +79,9 @@ def judge(cell, where, scenario, stay, times, counts):
         cell.add(words, share * 100, "% of the limit", at_least=100 * (1 - WITHIN),
                  note=f"from {SETTLE + drain:.2f} s after the change on, for {WINDOW:g} s" + (
                      "" if after.limit < before.limit else "; first there after " +
-                     (f"{there - change:.2f} s" if there is not None else "more than that")))
+                     (f"{there - change:.2f} s" if there is not None else "more than that")) + (
+                     f"; the reader got {rate_between(*reader, start, start + WINDOW) / after.limit:.0%}"
+                     if reader else ""))
 
 
 def simulated(scenario, stay):
@@ -97,6 +101,17 @@ def simulated(scenario, stay):
     return measure
 
 
+def arrivals(rows, began):
+    """Times since `began` and the bytes of file data that came out of the path by then, towards A."""
+    times, counts = [0.0], [0.0]
+    for row in rows:
+        since = row["time_s"] - began
+        if since > 0:
+            counts.append(counts[-1] + row["ba_mbit"] * simulator.payload_share() * (since - times[-1]) / 8e-6)
+            times.append(since)
+    return times, counts
+
+
 def emulated(scenario, stay):
     def measure(cell):
         seconds = stay * len(scenario.lines)
@@ -110,14 +125,13 @@ def emulated(scenario, stay):
                 began, then = wan.stats()["elapsed_s"], time.monotonic()  # the same moment by two clocks
                 line = read_for(mount.path / "far", folder / "export" / "far", seconds, EVERY)
             rows = read_series(series.name)
-        times = [when - then for when in line["times"]]
-        share = simulator.payload_share()
-        cell.details.update(goodput=[[when + times[0], mbit] for when, mbit in rates(times, line["bytes"], 0.1)],
-                            path=[[row["time_s"] - began, row["ba_mbit"] * share] for row in rows
-                                  if began <= row["time_s"] <= began + seconds],
+        read = [when - then for when in line["times"]]
+        times, counts = arrivals(rows, began)
+        cell.details.update(goodput=rates(times, counts, 0.1),
+                            reader=[[when + read[0], mbit] for when, mbit in rates(read, line["bytes"], 0.1)],
                             queue=[[row["time_s"] - began, row["ba_queue_ms"]] for row in rows
                                    if began <= row["time_s"] <= began + seconds])
-        judge(cell, "mounted", scenario, stay, times, line["bytes"])
+        judge(cell, "mounted", scenario, stay, times, counts, (read, line["bytes"]))
     return measure
 
 
@@ -128,8 +142,8 @@ def draw(session, key, scenario, stay):
     begins = scenario.times(stay)
     marks = [(when, f"{rate_text(line.rate)}, {line.rtt:g} ms") for when, line in zip(begins, scenario.lines)]
     levels = [(when, when + stay, line.limit) for when, line in zip(begins, scenario.lines)]
-    path = session.details(key, "path")
-    lines = ([("on the path", path)] if path else []) + [("goodput", goodput)]
+    reader = session.details(key, "reader")
+    lines = [("arrives", goodput)] + ([("is read", reader)] if reader else [])
     return [drawing.line_plot(key, "s", "Mbit/s of file data", lines, marks, levels),
             drawing.line_plot("", "s", "ms of queue", [("queue", queue)], marks)]
 

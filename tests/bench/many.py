@@ -22,7 +22,7 @@ from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 
 LINE = Line(rtt=20)
 MOUNTS, QUICK_MOUNTS = 64, 16
-FILE, QUICK_FILE, TINY_FILE = 96 << 20, 64 << 20, 1 << 20
+FILE, TINY_FILE = 64 << 20, 1 << 20
 IDLE = 1000
 IDLE_SECONDS = 10
 SETTLE_SECONDS = 3  # until the handshakes' memory is used again or given back
@@ -129,7 +129,7 @@ def main():
     session = Session("many", arguments)
     few = arguments.quick or arguments.tiny
     count = arguments.mounts or (2 if arguments.tiny else QUICK_MOUNTS if few else MOUNTS)
-    session.cell(f"{count} mounts", busy_mounts(count, TINY_FILE if arguments.tiny else QUICK_FILE if few else FILE))
+    session.cell(f"{count} mounts", busy_mounts(count, TINY_FILE if arguments.tiny else FILE))
     clients = 20 if arguments.tiny else IDLE
     session.cell(f"{clients} idle clients", idle(clients, 1 if arguments.tiny else IDLE_SECONDS))
     return session.finish()

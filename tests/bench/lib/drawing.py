@@ -9,6 +9,7 @@ PANEL_WIDTH, PANEL_HEIGHT = 760, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 44
 CELL_WIDTH, CELL_HEIGHT = 62, 28
 GAP = 16
+HEADROOM = 1.5  # lines that go higher than that above a goal are cut off, so that the goal can be seen
 
 
 class Drawing:
@@ -46,11 +47,13 @@ def line_plot(title, x_label, y_label, series, marks=(), levels=()):
     x_most = max([x for x, _ in points] + [x for x, _ in marks], default=1) or 1
     x_least = min([x for x, _ in points], default=0)
     y_most = max([y for _, y in points] + [y for _, _, y in levels], default=1) * 1.08 or 1
+    if levels:
+        y_most = min(y_most, HEADROOM * max(y for _, _, y in levels))
     width, height = PANEL_WIDTH - LEFT - RIGHT, PANEL_HEIGHT - TOP - BOTTOM
 
     def at(x, y):
         share = (x - x_least) / ((x_most - x_least) or 1)
-        return LEFT + share * width, TOP + height - y / y_most * height
+        return LEFT + share * width, TOP + height - min(y / y_most, 1) * height
 
     parts = [text(LEFT, 18, title, font_weight="bold")]
     for tick in ticks(0, y_most):
@@ -74,7 +77,7 @@ def line_plot(title, x_label, y_label, series, marks=(), levels=()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in thinned(line, width))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        parts.append(text(LEFT + width, 18 - 0, name, "end", fill=colour, dx=f"{-110 * (len(series) - 1 - number)}"))
+        parts.append(text(LEFT + width, 18, name, "end", fill=colour, dx=f"{-110 * (len(series) - 1 - number)}"))
     return Drawing(PANEL_WIDTH, PANEL_HEIGHT, parts)
 
 

@@ -13,6 +13,7 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import cpu  # noqa: E402
+import handover  # noqa: E402
 from lib import drawing, lines, measuring, results, series, simulator, tables  # noqa: E402
 from harness import HarnessError  # noqa: E402
 
@@ -248,6 +249,12 @@ class Series(unittest.TestCase):
             file.write("time_s,ba_mbit\n0.100,99.5\n")
             file.flush()
             self.assertEqual(series.read_series(file.name), [{"time_s": 0.1, "ba_mbit": 99.5}])
+
+    def test_what_arrives_is_counted_from_the_beginning_on(self):
+        rows = [{"time_s": 1.0, "ba_mbit": 8.0}, {"time_s": 2.0, "ba_mbit": 8.0}, {"time_s": 3.0, "ba_mbit": 16.0}]
+        times, counts = handover.arrivals(rows, 1.0)
+        self.assertEqual(times, [0, 1, 2])
+        self.assertAlmostEqual(counts[-1], 3e6 * 1434 / 1500)
 
     def test_the_timeline_of_a_file_is_checked_against_it(self):
         with tempfile.TemporaryDirectory() as folder:

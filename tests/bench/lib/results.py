@@ -66,14 +66,16 @@ class Figure:
 class Cell:
     """What one part of a benchmark found out."""
 
-    def __init__(self):
+    def __init__(self, quiet=False):
+        self.quiet = quiet
         self.figures = []
         self.details = {}  # whatever JSON can hold: what drawings are made of
 
     def add(self, what, value, unit="", at_least=None, at_most=None, note=""):
         figure = Figure(what, value, unit, at_least, at_most, note)
         self.figures.append(figure)
-        print("    " + "  ".join(part for part in figure.row() if part), flush=True)
+        if not self.quiet:
+            print("    " + "  ".join(part for part in figure.row() if part), flush=True)
 
 
 def common_arguments(description):

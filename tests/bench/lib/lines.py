@@ -3,7 +3,6 @@
 import dataclasses
 import re
 
-from lib import ROOT  # noqa: F401  (makes harness importable)
 from harness import Wan
 
 OVERHEAD = 66  # bytes of a packet that are no file data: IPv4 20, UDP 8, header 13, body frame 9, tag 16 (PROTOCOL.md)

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 
-from lib import ROOT  # noqa: F401
 from harness import HarnessError, popen_in, stop
 
 MIB = 1 << 20

@@ -2,7 +2,6 @@
 
 import contextlib
 
-from lib import ROOT  # noqa: F401
 from lib.measuring import Progress, check_digest, timed
 from harness import HarnessError, Mount, Tuskd
 

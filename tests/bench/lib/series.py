@@ -6,7 +6,6 @@ import math
 import pathlib
 import sys
 
-from lib import ROOT  # noqa: F401
 from lib.measuring import digest, timed
 from harness import HarnessError
 

@@ -4,7 +4,6 @@ import pathlib
 import re
 import subprocess
 
-from lib import ROOT  # noqa: F401
 from lib.lines import OVERHEAD
 from harness import HarnessError, program
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 
-from lib import ROOT  # noqa: F401
 from harness import HarnessError
 
 

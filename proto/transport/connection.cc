@@ -194,6 +194,7 @@ void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   const std::uint64_t settled = event.acked_packets + event.lost_packets;
   if (settled == 0) return;
   const double share = static_cast<double>(event.lost_packets) / static_cast<double>(settled);
+  copies_.handle_settled(event.acked_packets, event.lost_packets);
   loss_ += (share - loss_) * std::min(1.0, static_cast<double>(settled) / 5000);
   congestion_->handle_ack(event, rtt_);
 }
@@ -271,6 +272,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   if (state_ == State::kClosing) return poll_close(now, payload);
   if (state_ == State::kClosed) return std::nullopt;
 
+  repeat_urgent(now);
   // Room for less than any packet: the address is not proven, see rpc/transmit.h.
   const bool limited = payload.size() < wire::kDatagramSizeMax - kOverhead;
   const bool data_allowed = may_send_data(now);
@@ -297,7 +299,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   if (limited) add_control(now, assembly);
   if (ack_due || (acks_.pending() && !exchanges_.has_outgoing())) add_ack(now, assembly);
   if (!limited) add_control(now, assembly);
-  if (data) add_messages(assembly);
+  if (data) add_messages(now, assembly);
   if (probing) {
     --probes_due_;
     if (assembly.frames.empty()) {
@@ -307,6 +309,12 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   }
   if (assembly.empty()) return std::nullopt;
   return finish(now, assembly);
+}
+
+// A piece that arrived meanwhile is not queued again, and a repair goes before all else.
+void Connection::repeat_urgent(TimePoint now) {
+  while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window()))
+    handle_frame_lost(*frame);
 }
 
 void Connection::note_app_limited() {
@@ -326,6 +334,7 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
   }
   last_sent_ = now;
   bytes_sent_ += size;
+  copies_.handle_bytes_sent(size);
   return packet;
 }
 
@@ -393,7 +402,7 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
   }
 }
 
-void Connection::add_messages(Assembly& assembly) {
+void Connection::add_messages(TimePoint now, Assembly& assembly) {
   ByteWriter& writer = assembly.writer;
   while (writer.room() >= wire::kSmallFrameMax) {
     const auto cancel = exchanges_.poll_cancel();
@@ -417,6 +426,7 @@ void Connection::add_messages(Assembly& assembly) {
     assembly.frames.push_back(
         {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
          static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size())});
+    if (outgoing->small_and_urgent) copies_.handle_sent(now, assembly.frames.back(), rtt_.smoothed());
   }
 }
 
@@ -468,7 +478,7 @@ TimePoint Connection::next_timeout() const {
   TimePoint next = std::min(acks_.due_at(), sent_.next_timeout(rtt_));
   if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
     next = std::min(next, pacer_.next());
-  next = std::min(next, mtu_.next_timeout());
+  next = std::min({next, mtu_.next_timeout(), copies_.next_timeout()});
   if (!exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
     next = std::min(next, std::max(pacer_.next(), capacity_probe_.next_timeout()));
   next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));

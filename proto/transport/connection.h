@@ -23,6 +23,7 @@
 #include "proto/transport/exchanges.h"
 #include "proto/transport/pacer.h"
 #include "proto/transport/path_mtu.h"
+#include "proto/transport/proactive_copies.h"
 #include "proto/transport/rtt_estimator.h"
 #include "proto/transport/sent_packets.h"
 
@@ -157,7 +158,7 @@ class Connection {
   struct Assembly;
   void add_ack(TimePoint now, Assembly& assembly);
   void add_control(TimePoint now, Assembly& assembly);
-  void add_messages(Assembly& assembly);
+  void add_messages(TimePoint now, Assembly& assembly);
   [[nodiscard]] std::optional<Packet> poll_mtu_probe(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] Packet poll_capacity_probe(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] std::optional<Packet> poll_close(TimePoint now, std::span<std::byte> payload);
@@ -165,6 +166,7 @@ class Connection {
   [[nodiscard]] bool has_control() const;
   [[nodiscard]] Duration keep_alive() const;
   [[nodiscard]] bool may_send_data(TimePoint now) const;
+  void repeat_urgent(TimePoint now);
   void note_app_limited();
   void update_receive_rate(TimePoint now, std::size_t size);
 
@@ -179,6 +181,7 @@ class Connection {
   Pacer pacer_;
   PathMtu mtu_;
   CapacityProbe capacity_probe_;
+  ProactiveCopies copies_;
   std::unique_ptr<CongestionController> congestion_;
   Random random_;
 

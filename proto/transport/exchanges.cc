@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proto/base/check.h"
+#include "proto/transport/proactive_copies.h"
 
 namespace tusk::transport {
 namespace {
@@ -239,6 +240,8 @@ std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, Out
     out.piece = message.take(position, lost, room - (out.body_fills_packet ? open_ended : sized));
   }
   if (!lost) unsent_bytes_ -= out.piece.data.size();
+  out.small_and_urgent = !lost && message.priority() == wire::Priority::kInteractive &&
+                         message.header_size() + message.body_size() <= ProactiveCopies::kMessageMax;
   return out;
 }
 

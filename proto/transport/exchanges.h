@@ -77,6 +77,7 @@ class Exchanges {
     wire::ExchangeId exchange;
     OutgoingMessage::Piece piece;
     bool body_fills_packet = false;   // written without a length, so it must come last
+    bool small_and_urgent = false;    // goes out for the first time, and somebody waits for all of it
     wire::MessageHeaderFrame header;  // when piece.part is kHeader
   };
   [[nodiscard]] std::optional<Outgoing> next_outgoing(std::size_t room);

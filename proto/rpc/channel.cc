@@ -15,6 +15,7 @@
 #include "proto/io/udp_socket.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
+#include "proto/rpc/path_trace.h"
 #include "proto/rpc/printable.h"
 #include "proto/rpc/transmit.h"
 
@@ -119,7 +120,8 @@ class ChannelOverUdp final : public Channel {
   // Network thread only.
   State state_ = State::kPausing;
   std::unique_ptr<SecureConnection> secure_;
-  std::size_t address_ = 0;  // index of the server address in use
+  std::unique_ptr<PathTrace> trace_;  // of secure_, if one is wanted
+  std::size_t address_ = 0;           // index of the server address in use
   std::vector<std::byte> address_token_;
   OutgoingCalls calls_;
   std::optional<wire::ExchangeId> attach_exchange_;
@@ -241,6 +243,7 @@ void ChannelOverUdp::settle() {
     handle_events(now);
     if (secure_) transmit_now(now);
     handle_events(now);
+    if (trace_ && secure_ && secure_->established()) trace_->note(now, secure_->connection());
   }
   if (state_ == State::kHandshaking && now - state_since_ > kHandshakePatience)
     handle_lost(ErrorCode::kUnreachable, "no answer to the handshake", now);
@@ -297,6 +300,7 @@ void ChannelOverUdp::handle_events(TimePoint now) {
     auto event = secure_->poll_event();
     if (!event) return;
     if (std::holds_alternative<SecureConnection::Established>(*event)) {
+      trace_ = PathTrace::open_if_wanted("client", now);
       attach();
     } else {
       handle_event(std::get<transport::Event>(*event), now);

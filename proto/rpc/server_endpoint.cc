@@ -17,6 +17,7 @@
 #include "proto/rpc/memory_account.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
+#include "proto/rpc/path_trace.h"
 #include "proto/rpc/printable.h"
 #include "proto/rpc/transmit.h"
 
@@ -43,6 +44,7 @@ struct Link {
   OutgoingCalls outgoing;
   std::shared_ptr<MemoryAccount> memory;  // that its requests hold
   ByteCount memory_noted = 0;             // of it: what the connection itself tells
+  std::unique_ptr<PathTrace> trace;       // if one is wanted
   TimePoint attach_by = kNever;           // a stranger's time is limited
   TimePoint timeout = kNever;             // as entered in the table of timeouts
   bool dirty = false;
@@ -367,6 +369,7 @@ void Endpoint::process(Link& link, TimePoint now) {
       blocked_[link.socket] = true;
   }
   handle_events(link, now);
+  if (link.trace) link.trace->note(now, link.secure->connection());
   if (link.secure->closed()) return remove(link);
   retime(link);
 }
@@ -437,6 +440,7 @@ void Endpoint::handle_events(Link& link, TimePoint now) {
 void Endpoint::welcome(Link& link, TimePoint now) {
   link.peer = {link.id, link.secure->peer_fingerprint(), link.route.to.to_string()};
   link.announced = true;
+  link.trace = PathTrace::open_if_wanted("server", now);
   link.attach_by = now + options_.attach_patience;
   by_id_.erase(link.secure->original_id());
   const auto address = link.route.to.bytes();

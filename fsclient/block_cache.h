@@ -8,6 +8,7 @@
 // Lock order: an Inode's mutex, then BlockCache's. trim() takes them one after the other.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,20 +25,33 @@ namespace tusk::client {
 
 class Inode;
 
-// Counts bytes in use against a cap. Thread-safe.
+// Counts bytes in use against a cap, which grows with what the path holds: reading ahead and writing behind
+// need two to four times that, and on most paths that is little. Thread-safe.
 class MemoryBudget {
  public:
-  explicit MemoryBudget(ByteCount cap) : cap_(cap) {}
+  static constexpr ByteCount kCapPerPathByte = 4;
+
+  // `cap_max`: whatever the path.
+  MemoryBudget(ByteCount cap, ByteCount cap_max) : cap_max_(cap_max), cap_(std::min(cap, cap_max)) {}
+
+  // The path holds so many bytes on their way.
+  void grow_for(ByteCount path_bytes) {
+    const ByteCount wanted = std::min(cap_max_, kCapPerPathByte * path_bytes);
+    ByteCount cap = cap_.load(std::memory_order_relaxed);
+    while (cap < wanted && !cap_.compare_exchange_weak(cap, wanted, std::memory_order_relaxed)) {
+    }
+  }
 
   void take(ByteCount bytes) { used_.fetch_add(bytes, std::memory_order_relaxed); }
   void give_back(ByteCount bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   [[nodiscard]] ByteCount used() const { return used_.load(std::memory_order_relaxed); }
-  [[nodiscard]] ByteCount cap() const { return cap_; }
-  [[nodiscard]] bool exceeded() const { return used() > cap_; }
+  [[nodiscard]] ByteCount cap() const { return cap_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool exceeded() const { return used() > cap(); }
 
  private:
-  const ByteCount cap_;
+  const ByteCount cap_max_;
+  std::atomic<ByteCount> cap_;
   std::atomic<ByteCount> used_{0};
 };
 
@@ -81,7 +95,8 @@ class BlockCache {
   };
   using Position = std::list<Entry>::iterator;
 
-  explicit BlockCache(ByteCount cap) : budget_(std::make_shared<MemoryBudget>(cap)) {}
+  explicit BlockCache(ByteCount cap) : BlockCache(cap, cap) {}
+  BlockCache(ByteCount cap, ByteCount cap_max) : budget_(std::make_shared<MemoryBudget>(cap, cap_max)) {}
 
   [[nodiscard]] const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }
 

@@ -30,7 +30,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
             *trust_,
             kernel,
             PathEstimate(options_.path, scheduler),
-            BlockCache(options_.cache_bytes),
+            BlockCache(options_.cache_bytes_first, options_.cache_bytes),
             InodeTable(attached.root().handle()),
             call_max_of(attached)},
       facts_(core_),

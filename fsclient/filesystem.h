@@ -94,8 +94,9 @@ class Filesystem {
  public:
   struct Options {
     IdentityMap identity = IdentityMap::real();
-    ByteCount cache_bytes = 512 * 1024 * 1024;
-    std::optional<Duration> lifetime;  // instead of the server's
+    ByteCount cache_bytes = 512 * 1024 * 1024;  // for file data, at most
+    ByteCount cache_bytes_first = cache_bytes;  // until the path is known to need more
+    std::optional<Duration> lifetime;           // instead of the server's
     bool read_only = false;
     std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
   };

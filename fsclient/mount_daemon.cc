@@ -20,6 +20,7 @@
 #include "proto/crypto/identity.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
+#include "proto/io/heap.h"
 
 namespace tusk::client {
 namespace {
@@ -147,13 +148,14 @@ class MountedServer {
                                                   .auto_unmount = settings.auto_unmount,
                                                   .kernel_options = settings.kernel_options});
     const ByteCount cache = settings.cache_bytes != 0 ? settings.cache_bytes : cache_bytes_default();
-    filesystem_ =
-        std::make_unique<Filesystem>(channel, scheduler_, *mount_, attached,
-                                     Filesystem::Options{.identity = identity_map(settings, attached),
-                                                         .cache_bytes = cache,
-                                                         .lifetime = settings.attr_timeout,
-                                                         .read_only = facts_.read_only,
-                                                         .path = [&channel] { return channel.stats(); }});
+    filesystem_ = std::make_unique<Filesystem>(
+        channel, scheduler_, *mount_, attached,
+        Filesystem::Options{.identity = identity_map(settings, attached),
+                            .cache_bytes = cache,
+                            .cache_bytes_first = settings.cache_bytes != 0 ? cache : kCacheBytesFirst,
+                            .lifetime = settings.attr_timeout,
+                            .read_only = facts_.read_only,
+                            .path = [&channel] { return channel.stats(); }});
     channel.observe(
         {.reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
          .pushed = [this](const schema::Request& request) { filesystem_->handle_pushed(request); }});
@@ -234,6 +236,7 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
   const sigset_t signals = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  io::keep_freed_memory();
 
   TUSK_TRY(Mount::check(settings.mountpoint));
   TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));

@@ -134,7 +134,9 @@ constexpr Option kOptions[] = {
     {"umask", "OCTAL", "permission bits not to show", set_umask},
     {"acl", "", "the kernel here enforces ACLs (identity=real; costs round trips)",
      [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = true, Result<void>(); }},
-    {"cache_mem", "SIZE", "memory for file data, e.g. 256M (default 512M or 1/8 of RAM)", set_cache},
+    {"cache_mem", "SIZE",
+     "memory for file data, e.g. 256M (default 128M, more on long fast paths, at most 1G or 1/8 of RAM)",
+     set_cache},
     {"attr_timeout", "SECONDS", "how long names and attributes are trusted (default: the server says, 1)",
      [](MountSettings& s, const std::string& v) { return assign(s.attr_timeout, parse_seconds(v)); }},
     {"outage", "wait|fail:SECONDS", "while the server is out of reach: wait (default), or fail after a while",
@@ -234,7 +236,7 @@ Result<void> apply_option(std::string_view text, MountSettings& settings) {
 ByteCount cache_bytes_default() {
   const auto pages = static_cast<ByteCount>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
   const auto page_size = static_cast<ByteCount>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  return std::clamp(pages * page_size / 8, 64 * kMiB, 512 * kMiB);
+  return std::clamp(pages * page_size / 8, 64 * kMiB, 1024 * kMiB);
 }
 
 Result<ByteCount> parse_size(std::string_view text) {

@@ -43,7 +43,9 @@ struct MountSettings {
 };
 
 // 512 MiB, or an eighth of the machine's memory if that is less; at least 64 MiB.
+// At most so much memory for file data, and so much until the path is known to need more.
 [[nodiscard]] ByteCount cache_bytes_default();
+constexpr ByteCount kCacheBytesFirst = 128 * 1024 * 1024;
 
 // "64M", "1GiB", "300000".
 [[nodiscard]] Result<ByteCount> parse_size(std::string_view text);

@@ -82,13 +82,13 @@ void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) 
 // ---------------------------------------------------------------- reading ahead
 
 ByteCount Reader::window_max() const {
+  const rpc::PathStats path = core_.path.recent();
+  const auto product = static_cast<ByteCount>(path.receive_bandwidth * to_seconds(path.rtt_smoothed));
+  core_.cache.budget()->grow_for(product);
   const ByteCount memory_share =
       core_.cache.budget()->cap() / 2 / std::max<ByteCount>(1, streams_.load(std::memory_order_relaxed));
-  const rpc::PathStats path = core_.path.recent();
-  if (path.rtt_min == Duration::zero() || path.receive_bandwidth <= 0)
-    return std::min(kWindowUnknown, memory_share);
-  const double product = path.receive_bandwidth * to_seconds(path.rtt_smoothed);
-  return std::min(std::max(kWindowMin, static_cast<ByteCount>(2 * product)), memory_share);
+  const bool known = path.rtt_min > Duration::zero() && path.receive_bandwidth > 0;
+  return std::min(known ? std::max(kWindowMin, 2 * product) : kWindowUnknown, memory_share);
 }
 
 void Reader::read_ahead(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after) {

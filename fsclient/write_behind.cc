@@ -17,7 +17,9 @@ timespec wall_clock() {
 }  // namespace
 
 ByteCount WriteBehind::pending_max() const {
-  const auto line = static_cast<ByteCount>(core_.path.recent().send_bandwidth * kPendingSeconds);
+  const rpc::PathStats path = core_.path.recent();
+  core_.cache.budget()->grow_for(static_cast<ByteCount>(path.send_bandwidth * to_seconds(path.rtt_smoothed)));
+  const auto line = static_cast<ByteCount>(path.send_bandwidth * kPendingSeconds);
   return std::min(std::max(kPendingMin, line), core_.cache.budget()->cap() / 2);
 }
 

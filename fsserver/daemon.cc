@@ -13,6 +13,7 @@
 
 #include "fsserver/state_file.h"
 #include "proto/io/clock.h"
+#include "proto/io/heap.h"
 
 namespace tusk::server {
 namespace {
@@ -107,6 +108,7 @@ void Daemon::block_signals() {
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
+  io::keep_freed_memory();
   if (config.state_dir.empty()) {
     TUSK_ASSIGN(config.state_dir, default_state_dir());
   }

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import cpu  # noqa: E402
 import handover  # noqa: E402
-from lib import drawing, lines, measuring, results, series, simulator, tables  # noqa: E402
+from lib import drawing, lines, measuring, results, series, simulator, tables, trace_plot  # noqa: E402
 from harness import HarnessError  # noqa: E402
 
 
@@ -89,6 +89,36 @@ class Drawings(unittest.TestCase):
         self.assertEqual(drawing.shade(None), "#eeeeee")
         self.assertEqual(drawing.shade(-1), drawing.shade(0))
         self.assertNotEqual(drawing.shade(0), drawing.shade(1))
+
+
+class Traces(unittest.TestCase):
+    def read(self, content):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace"
+            path.write_text(content)
+            return trace_plot.read(path)
+
+    def test_a_qlog_file_that_ends_in_the_middle(self):
+        def metrics(milliseconds, sent):
+            return json.dumps({"time": milliseconds, "name": "recovery:metrics_updated", "data": {
+                "min_rtt": 100, "smoothed_rtt": 101, "congestion_window": 5, "bytes_in_flight": 4, "pacing_rate": 3,
+                "bandwidth": 2, "bytes_sent": sent, "packets_lost": 1}})
+        state = json.dumps({"time": 0, "name": "recovery:congestion_state_updated", "data": {"old": "", "new": "steady"}})
+        records = [json.dumps({"qlog_version": "0.4"}), state, metrics(0, 0), metrics(500, 1000), '{"time": 9']
+        samples = self.read("".join(f"\x1e{record}\n" for record in records))
+        self.assertEqual(trace_plot.rates(samples, "sent"), [(0.5, 2000)])
+        self.assertEqual(trace_plot.states(samples), [(0, "steady")])
+        self.assertIn("steady", "".join(xml.fromstring(trace_plot.draw(samples).svg()).itertext()))
+
+    def test_a_trace_of_the_simulator(self):
+        samples = self.read("time_s,done_bytes,state,bandwidth_mbit,pacing_mbit,rtt_min_ms,rtt_ms,in_flight,window,lost\n"
+                            "0.1,7,startup,1,2,100,110,5,6,0\n")
+        self.assertEqual(samples[0]["pacing"], 2e6)
+
+    def test_other_files_are_named(self):
+        for content in ("", "hello", "a,b\n1,2\n"):
+            with self.assertRaises(trace_plot.TraceError):
+                self.read(content)
 
 
 class Verdicts(unittest.TestCase):

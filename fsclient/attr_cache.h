@@ -4,6 +4,7 @@
 #pragma once
 
 #include "fsclient/attributes.h"
+#include "fsclient/foresight.h"
 #include "fsclient/trust.h"
 
 namespace tusk::client {
@@ -28,7 +29,17 @@ class CachedAttributes {
   // Something happened to the file that makes them old; they stay as a last resort.
   void expire(TimePoint now) {
     learnt_.forget();
+    ahead_.forget();
     expired_at_ = now;
+  }
+
+  // They were told, in answer to a request sent at `started`, before anybody asked for them.
+  void foresee(const Foresight& foresight, TimePoint started) {
+    if (started >= expired_at_) ahead_ = foresight.told(started);
+  }
+  // Somebody comes to use them: see Foresight.
+  void use(Foresight& foresight, TimePoint now) {
+    if (foresight.take(ahead_, now)) learnt_.at = now;
   }
 
   // A change that this mount itself made, known without asking.
@@ -47,6 +58,7 @@ class CachedAttributes {
 
   Attributes attr_;
   Learnt learnt_;
+  Ahead ahead_;
   TimePoint expired_at_ = TimePoint::min();
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fsclient/block_cache.h"
+#include "fsclient/foresight.h"
 #include "fsclient/inode_table.h"
 #include "fsclient/path_estimate.h"
 #include "fsclient/remote.h"
@@ -71,6 +72,7 @@ struct Core {
   ByteCount call_max;  // largest bulk body, bytes
   Counters counters;
   LastError last_error;
+  Foresight foresight;
 };
 
 // A regular file's whole range.

@@ -12,12 +12,14 @@
 #include <unordered_set>
 #include <vector>
 
+#include "fsclient/foresight.h"
 #include "fsclient/trust.h"
 #include "proto/base/result.h"
 
 namespace tusk::client {
 
 class Inode;
+struct ListingLoad;
 
 struct ListedEntry {
   std::string name;
@@ -32,8 +34,9 @@ struct ListedEntry {
 struct Listing {
   std::vector<ListedEntry> entries;
   bool complete = false;
-  std::optional<Error> error;                            // loading ended before the end
-  Learnt learnt;                                         // when loading began
+  std::optional<Error> error;  // loading ended before the end
+  Learnt learnt;               // when loading began
+  Ahead ahead;
   bool outdated = false;                                 // this mount changed the directory since
   std::vector<std::move_only_function<void()>> waiters;  // run when it grew, ended or failed
 
@@ -43,6 +46,7 @@ struct Listing {
 struct KnownName {
   std::shared_ptr<Inode> inode;  // null: known not to exist
   Learnt learnt;
+  Ahead ahead;
   std::uint64_t load = 0;  // the listing that told it last
 };
 
@@ -53,12 +57,21 @@ struct Directory {
   };
 
   std::unordered_map<std::string, KnownName, StringHash, std::equal_to<>> names;
-  Learnt names_complete;             // `names` held every name then
+  Learnt names_complete;  // `names` held every name then
+  Ahead names_complete_ahead;
   std::shared_ptr<Listing> listing;  // the newest; may still be loading
   std::uint64_t load = 0;            // counts listings
   std::uint32_t misses = 0;          // lookups that had to ask since the last listing
   // Names this mount changed while `listing` was loading: what it says of them may be older.
   std::unordered_set<std::string> changed_while_loading;
+  TimePoint changed_at = TimePoint::min();  // by this mount: what was asked before may be older
+
+  // What tree_stream.h knows of it.
+  TimePoint visited_at = TimePoint::min();  // a program came to list or examine what is in it
+  TimePoint spread_at = TimePoint::min();   // its subdirectories were put in line to be listed ahead
+  std::uint32_t walks = 0;                  // WALKs on their way that will tell its listing
+  std::shared_ptr<ListingLoad> awaiting;    // a listing that begins with what they tell
+  std::uint64_t streamed = 0;               // its place among the listings nobody has come to yet; 0: none
 };
 
 }  // namespace tusk::client

@@ -1,5 +1,7 @@
 #include "fsclient/directory_cache.h"
 
+#include <dirent.h>
+
 #include <algorithm>
 
 namespace tusk::client {
@@ -8,22 +10,28 @@ namespace tusk::client {
 
 NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
   using Kind = NameAnswer::Kind;
-  const TimePoint now = core_.scheduler.now();
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory) return {};
-  const Directory& known = *directory.directory;
+  Directory& known = *directory.directory;
+  const bool streamed = known.streamed != 0;
   const auto found = known.names.find(name);
   if (found != known.names.end()) {
     const bool exists = found->second.inode != nullptr;
     const Duration remaining =
-        core_.trust.remaining(exists ? Fact::kEntry : Fact::kAbsence, found->second.learnt, now);
+        usable_for(exists ? Fact::kEntry : Fact::kAbsence, found->second.learnt, found->second.ahead);
     if (remaining > Duration::zero())
-      return {exists ? Kind::kExists : Kind::kAbsent, found->second.inode, remaining};
+      return {exists ? Kind::kExists : Kind::kAbsent, found->second.inode, remaining, streamed};
     if (exists) return {};
   }
-  const Duration remaining = core_.trust.remaining(Fact::kAbsence, known.names_complete, now);
+  const Duration remaining = usable_for(Fact::kAbsence, known.names_complete, known.names_complete_ahead);
   if (remaining <= Duration::zero()) return {};
-  return {Kind::kAbsent, nullptr, remaining};
+  return {Kind::kAbsent, nullptr, remaining, streamed};
+}
+
+Duration DirectoryCache::usable_for(Fact fact, Learnt& learnt, Ahead& ahead) {
+  const TimePoint now = core_.scheduler.now();
+  if (!core_.trust.may_use(fact, learnt, now) && core_.foresight.take(ahead, now)) learnt = {now};
+  return core_.trust.remaining(fact, learnt, now);
 }
 
 std::shared_ptr<Inode> DirectoryCache::last_known(Inode& directory, std::string_view name) {
@@ -35,11 +43,13 @@ std::shared_ptr<Inode> DirectoryCache::last_known(Inode& directory, std::string_
 
 void DirectoryCache::learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode) {
   const Learnt learnt{core_.scheduler.now()};
+  if (inode) note_place(*inode, directory, name, {});
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory) return;
   KnownName& known = directory.directory->names[std::string(name)];
   known.inode.swap(inode);  // the old one goes after the lock
   known.learnt = learnt;
+  known.ahead.forget();
 }
 
 void DirectoryCache::learn_absent(Inode& directory, std::string_view name) {
@@ -62,6 +72,7 @@ void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
       known.names.erase(found);
     }
     known.names_complete.forget();
+    known.names_complete_ahead.forget();
   }
   note_changed(directory, name);
 }
@@ -71,21 +82,23 @@ void DirectoryCache::note_changed(Inode& directory, std::string_view name) {
   if (!directory.directory) return;
   directory.attributes.expire(core_.scheduler.now());
   Directory& known = *directory.directory;
+  known.changed_at = core_.scheduler.now();
   if (!known.listing) return;
   known.listing->outdated = true;
   if (known.listing->loading()) known.changed_while_loading.emplace(name);
 }
 
-void DirectoryCache::note_miss(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+bool DirectoryCache::note_miss(const Asker& asker, const std::shared_ptr<Inode>& directory) {
   {
     const std::lock_guard lock(directory->mutex);
-    if (!directory->directory) return;
+    if (!directory->directory) return false;
     Directory& known = *directory->directory;
     const bool busy =
         known.listing && (known.listing->loading() || known.listing->entries.size() > kRefreshedMax);
-    if (++known.misses < kMissesToList || busy) return;
+    if (++known.misses < kMissesToList || busy) return false;
   }
   (void)begin(asker, directory);
+  return true;
 }
 
 // ---------------------------------------------------------------- reading a listing
@@ -96,8 +109,8 @@ std::shared_ptr<Listing> DirectoryCache::begin(const Asker& asker, const std::sh
     const TimePoint now = core_.scheduler.now();
     const std::lock_guard lock(directory->mutex);
     Directory& known = *directory->directory;
-    if (known.listing && !known.listing->outdated && !known.listing->error &&
-        core_.trust.may_use(Fact::kListing, known.listing->learnt, now))
+    if (known.awaiting) return known.awaiting->listing;
+    if (known.listing && !known.listing->outdated && !known.listing->error && may_list(*known.listing))
       return known.listing;
     load->listing = std::make_shared<Listing>();
     load->listing->learnt = {now};
@@ -105,11 +118,25 @@ std::shared_ptr<Listing> DirectoryCache::begin(const Asker& asker, const std::sh
     known.changed_while_loading.clear();
     known.misses = 0;
     load->id = ++known.load;
+    load->asker = {asker.uid, asker.gid, asker.pid, nullptr};
+    if (known.walks > 0) {
+      known.awaiting = load;  // what is on its way is sooner here
+      return load->listing;
+    }
   }
-  load->asker = {asker.uid, asker.gid, asker.pid, nullptr};
   load->directory = directory;
   ask(load, 0, 0);
   return load->listing;
+}
+
+// A listing that was told ahead is as good as one told now for who comes to it in time.
+bool DirectoryCache::may_list(Listing& listing) {
+  const TimePoint now = core_.scheduler.now();
+  if (core_.trust.may_use(Fact::kListing, listing.learnt, now)) return true;
+  if (!core_.foresight.take(listing.ahead, now)) return false;
+  listing.learnt = {now};
+  for (ListedEntry& entry : listing.entries) entry.learnt = {now};
+  return true;
 }
 
 Result<bool> DirectoryCache::read(Inode& directory, Listing& listing, std::size_t index, std::size_t count,
@@ -200,10 +227,8 @@ void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::R
   std::vector<ListedEntry> entries;
   entries.reserve(static_cast<std::size_t>(page.entries_size()));
   for (const schema::DirEntry& entry : page.entries()) {
-    ListedEntry listed{entry.name(), entry.type(), entry.ino(), nullptr, learnt};
-    if (entry.has_node())
-      if (auto inode = facts_.learn(entry.node(), started)) listed.inode = std::move(*inode);
-    entries.push_back(std::move(listed));
+    entries.push_back({entry.name(), entry.type(), entry.ino(),
+                       learn_entry(load->directory, entry, started, false), learnt});
   }
   if (page.has_directory()) facts_.learn(*load->directory, page.directory(), started);
 
@@ -214,7 +239,7 @@ void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::R
     Directory& known = *load->directory->directory;
     for (ListedEntry& entry : entries) {
       if (entry.inode && known.load == load->id && !known.changed_while_loading.contains(entry.name))
-        known.names.insert_or_assign(entry.name, KnownName{entry.inode, learnt, load->id});
+        known.names.insert_or_assign(entry.name, KnownName{entry.inode, learnt, {}, load->id});
       load->listing->entries.push_back(std::move(entry));
     }
     if (page.end()) finish(load, std::nullopt, after);
@@ -232,12 +257,8 @@ void DirectoryCache::finish(const std::shared_ptr<Load>& load, std::optional<Err
     listing.error = std::move(error);
   }
   if (listing.complete && known.load == load->id) {
-    // What the whole listing does not tell does not exist, unless this mount just made it. Names
-    // without a node keep a lookup from answering, so they count as not complete.
-    std::erase_if(known.names, [&](const auto& name) {
-      return name.second.inode && name.second.load != load->id &&
-             !known.changed_while_loading.contains(name.first);
-    });
+    forget_unlisted(known, load->id);
+    // Names without a node keep a lookup from answering, so they count as not complete.
     const bool all_known =
         std::ranges::all_of(listing.entries, [](const ListedEntry& e) { return e.inode != nullptr; });
     if (all_known) known.names_complete = listing.learnt;
@@ -268,6 +289,110 @@ void DirectoryCache::note_used(const std::shared_ptr<Inode>& directory, std::siz
     dropped.listing.swap(inode->directory->listing);
     inode->directory->names_complete.forget();
   }
+}
+
+// What a whole listing does not tell does not exist, unless this mount just made it.
+void DirectoryCache::forget_unlisted(Directory& known, std::uint64_t load) {
+  std::erase_if(known.names, [&](const auto& name) {
+    return name.second.inode && name.second.load != load && !known.changed_while_loading.contains(name.first);
+  });
+}
+
+// ---------------------------------------------------------------- told before anybody asks
+
+std::shared_ptr<Inode> DirectoryCache::learn_entry(const std::shared_ptr<Inode>& directory,
+                                                   const schema::DirEntry& entry, TimePoint started,
+                                                   bool ahead) {
+  if (!entry.has_node()) return nullptr;
+  auto inode = facts_.learn(entry.node(), started);
+  if (!inode) return nullptr;
+  note_place(**inode, *directory, entry.name(), entry.link_target());
+  if (ahead) {
+    const std::lock_guard lock((*inode)->mutex);
+    (*inode)->attributes.foresee(core_.foresight, started);
+  }
+  return std::move(*inode);
+}
+
+void DirectoryCache::note_place(Inode& inode, Inode& directory, std::string_view name,
+                                std::string_view link_target) {
+  const std::lock_guard lock(inode.mutex);
+  inode.parent = directory.weak_from_this();
+  inode.name = name;
+  if (!link_target.empty()) inode.link_target = link_target;
+}
+
+std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::shared_ptr<Inode>& directory,
+                                                                const schema::WalkListing& told,
+                                                                TimePoint started) {
+  const Learnt learnt{core_.scheduler.now()};
+  const Ahead ahead = core_.foresight.told(started);
+  std::vector<std::shared_ptr<Inode>> inodes;
+  std::vector<ListedEntry> entries;
+  inodes.reserve(static_cast<std::size_t>(told.entries_size()));
+  entries.reserve(static_cast<std::size_t>(told.entries_size()));
+  for (const schema::DirEntry& entry : told.entries()) {
+    inodes.push_back(learn_entry(directory, entry, started, true));
+    const schema::Attr& attr = entry.node().attr();
+    const bool examined = inodes.back() != nullptr;
+    entries.push_back({entry.name(), examined ? IFTODT(attr.mode()) : entry.type(),
+                       examined ? attr.ino() : entry.ino(), inodes.back(), learnt});
+  }
+  {
+    Deferred after;
+    std::unordered_map<std::string, KnownName, Directory::StringHash, std::equal_to<>>
+        old;  // goes after the lock
+    const std::lock_guard lock(directory->mutex);
+    if (!directory->directory) return inodes;
+    Directory& known = *directory->directory;
+    const bool being_read = known.listing && known.listing->loading() && !known.awaiting;
+    if (being_read || known.changed_at >= started) return inodes;
+    const std::shared_ptr<Listing> listing =
+        known.awaiting ? std::exchange(known.awaiting, nullptr)->listing : std::make_shared<Listing>();
+    known.listing = listing;
+    known.changed_while_loading.clear();
+    known.misses = 0;
+    ++known.load;
+    old.swap(known.names);
+    bool all_known = true;
+    for (const ListedEntry& entry : entries) {
+      all_known = all_known && entry.inode != nullptr;
+      if (entry.inode) known.names.emplace(entry.name, KnownName{entry.inode, learnt, ahead, known.load});
+    }
+    known.names_complete = all_known ? learnt : Learnt{};
+    known.names_complete_ahead = all_known ? ahead : Ahead{};
+    listing->entries = std::move(entries);
+    listing->learnt = learnt;
+    listing->ahead = ahead;
+    listing->complete = true;
+    wake(*listing, after);
+  }
+  note_used(directory, inodes.size());
+  return inodes;
+}
+
+void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,
+                                      const std::shared_ptr<Inode>& inode, TimePoint started) {
+  const Learnt learnt{core_.scheduler.now()};
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory || directory.directory->changed_at >= started) return;
+  const auto known = directory.directory->names.find(name);
+  // Only what is known already is kept fresh: a name that is gone here stays gone.
+  if (known == directory.directory->names.end() || known->second.inode != inode) return;
+  known->second.learnt = learnt;
+  known->second.ahead = core_.foresight.told(started);
+}
+
+void DirectoryCache::handle_walk_end(const std::shared_ptr<Inode>& directory) {
+  std::shared_ptr<Load> load;
+  {
+    const std::lock_guard lock(directory->mutex);
+    Directory& known = *directory->directory;
+    if (--known.walks == 0) load = std::exchange(known.awaiting, nullptr);
+  }
+  if (!load) return;
+  load->directory = directory;
+  ask(load, 0, 0);
 }
 
 }  // namespace tusk::client

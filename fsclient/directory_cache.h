@@ -26,6 +26,18 @@ struct NameAnswer {
   enum class Kind { kUnknown, kExists, kAbsent } kind = Kind::kUnknown;
   std::shared_ptr<Inode> inode;  // kExists
   Duration remaining{};          // how long it may be used
+  bool streamed = false;  // the directory was listed ahead, and this is the first that somebody wants of it
+};
+
+// One listing being loaded; shared by its requests.
+struct ListingLoad {
+  Asker asker;
+  std::shared_ptr<Inode> directory;  // null while it awaits a WALK
+  std::shared_ptr<Listing> listing;
+  std::uint64_t id = 0;
+  std::uint64_t next_page = 0;                                  // to be taken in
+  std::map<std::uint64_t, Result<schema::ReadDirReply>> pages;  // arrived, not taken in; under the mutex
+  bool taking_in = false;
 };
 
 class DirectoryCache {
@@ -43,8 +55,8 @@ class DirectoryCache {
 
   [[nodiscard]] NameAnswer lookup(Inode& directory, std::string_view name);
   // A lookup had to ask the server. Who examines several files of a directory is likely to go on
-  // (ls -l, git status, make): after kMissesToList of them the whole directory is listed.
-  void note_miss(const Asker& asker, const std::shared_ptr<Inode>& directory);
+  // (ls -l, git status, make): after kMissesToList of them the whole directory is listed; true then.
+  bool note_miss(const Asker& asker, const std::shared_ptr<Inode>& directory);
   // The inode of a name if it was ever known, however long ago: for bookkeeping, not for answers.
   [[nodiscard]] std::shared_ptr<Inode> last_known(Inode& directory, std::string_view name);
 
@@ -56,6 +68,16 @@ class DirectoryCache {
   // This mount did something to the name, and what it is now is not known.
   void changed_somehow(Inode& directory, std::string_view name);
 
+  // A whole listing that was asked for at `started`, before any program did. Returns the inode of each entry;
+  // null: the server could not examine it.
+  std::vector<std::shared_ptr<Inode>> learn_ahead(const std::shared_ptr<Inode>& directory,
+                                                  const schema::WalkListing& listing, TimePoint started);
+  // One entry of a directory that was asked for in the same way.
+  void learn_name_ahead(Inode& directory, std::string_view name, const std::shared_ptr<Inode>& inode,
+                        TimePoint started);
+  // The WALK that was to bring the directory's listing (Directory::walks) has ended.
+  void handle_walk_end(const std::shared_ptr<Inode>& directory);
+
   // The listing a reader that starts now should read: a trusted one, or a new one being loaded.
   [[nodiscard]] std::shared_ptr<Listing> begin(const Asker& asker, const std::shared_ptr<Inode>& directory);
   // Copies up to `count` entries from `index` on. Returns false if there are none yet: then `wake` runs
@@ -64,17 +86,15 @@ class DirectoryCache {
                                   std::vector<ListedEntry>& entries, std::move_only_function<void()>& wake);
 
  private:
-  // One listing being loaded; shared by its requests.
-  struct Load {
-    Asker asker;
-    std::shared_ptr<Inode> directory;
-    std::shared_ptr<Listing> listing;
-    std::uint64_t id = 0;
-    std::uint64_t next_page = 0;                                  // to be taken in
-    std::map<std::uint64_t, Result<schema::ReadDirReply>> pages;  // arrived, not taken in; under the mutex
-    bool taking_in = false;
-  };
+  using Load = ListingLoad;
 
+  [[nodiscard]] std::shared_ptr<Inode> learn_entry(const std::shared_ptr<Inode>& directory,
+                                                   const schema::DirEntry& entry, TimePoint started,
+                                                   bool ahead);
+  // With the directory's mutex held.
+  [[nodiscard]] Duration usable_for(Fact fact, Learnt& learnt, Ahead& ahead);
+  [[nodiscard]] bool may_list(Listing& listing);
+  static void forget_unlisted(Directory& known, std::uint64_t load);
   void ask(const std::shared_ptr<Load>& load, std::uint64_t page, std::uint64_t cookie);
   void arrived(const std::shared_ptr<Load>& load, std::uint64_t page, TimePoint started,
                Result<rpc::CallReply> reply);
@@ -83,6 +103,7 @@ class DirectoryCache {
   void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
   void note_changed(Inode& directory, std::string_view name);
   void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);
+  static void note_place(Inode& inode, Inode& directory, std::string_view name, std::string_view link_target);
   static void wake(Listing& listing, Deferred& after);
 
   Core& core_;

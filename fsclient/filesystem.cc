@@ -35,6 +35,8 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
             call_max_of(attached)},
       facts_(core_),
       names_(core_, facts_),
+      tree_(core_, facts_, names_),
+      small_files_(core_, facts_, names_, tree_),
       reader_(core_),
       write_behind_(core_, facts_) {
   facts_.learn(*core_.inodes.root(), attached.root().attr(), scheduler.now());
@@ -49,7 +51,14 @@ Result<Filesystem::InodePointer> Filesystem::inode_of(NodeId node) {
 
 Duration Filesystem::attributes_lifetime(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
-  return core_.trust.remaining(Fact::kAttributes, inode.attributes.learnt(), core_.scheduler.now());
+  return attributes_lifetime_locked(inode);
+}
+
+Duration Filesystem::attributes_lifetime_locked(Inode& inode) {
+  const TimePoint now = core_.scheduler.now();
+  if (!core_.trust.may_use(Fact::kAttributes, inode.attributes.learnt(), now))
+    inode.attributes.use(core_.foresight, now);
+  return core_.trust.remaining(Fact::kAttributes, inode.attributes.learnt(), now);
 }
 
 EntryReply Filesystem::entry_for(const InodePointer& inode, Duration entry_lifetime) {
@@ -67,8 +76,7 @@ void Filesystem::after_pages_dropped(Inode& inode, std::move_only_function<void(
 
 AttributesReply Filesystem::attributes_for(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
-  return {options_.identity.to_local(inode.shown()),
-          core_.trust.remaining(Fact::kAttributes, inode.attributes.learnt(), core_.scheduler.now())};
+  return {options_.identity.to_local(inode.shown()), attributes_lifetime_locked(inode)};
 }
 
 // This mount changed something of the file that the answer did not tell: links, names.

@@ -26,6 +26,8 @@
 #include "fsclient/handle_table.h"
 #include "fsclient/identity_map.h"
 #include "fsclient/reader.h"
+#include "fsclient/small_files.h"
+#include "fsclient/tree_stream.h"
 #include "fsclient/write_behind.h"
 #include "proto/rpc/caller.h"
 
@@ -182,17 +184,24 @@ class Filesystem {
   static constexpr ByteCount kOpenReadAhead = 512 * 1024;
   static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
+  // Of the cache, for files that are open without the server: their bytes cannot be evicted.
+  static constexpr ByteCount kHeldShare = 4;
 
   using InodePointer = std::shared_ptr<Inode>;
 
   [[nodiscard]] Result<InodePointer> inode_of(NodeId node);
   [[nodiscard]] Duration attributes_lifetime(Inode& inode);
+  [[nodiscard]] Duration attributes_lifetime_locked(Inode& inode);
   // Counts a reference of the kernel's.
   [[nodiscard]] EntryReply entry_for(const InodePointer& inode, Duration entry_lifetime);
   [[nodiscard]] AttributesReply attributes_for(Inode& inode);
   // The same for what the server has told just now.
   [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode);
   void touched(const InodePointer& inode);
+  void send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
+                   bool is_directory, Done<void> done);
+  void send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
+                   const InodePointer& to, const std::string& new_name, std::uint32_t flags, Done<void> done);
   void note_removed(const InodePointer& inode, const schema::RemoveReply& reply, TimePoint started);
 
   // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
@@ -208,11 +217,20 @@ class Filesystem {
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
   void xattrs_changed(const InodePointer& inode);
 
+  struct WaitingOpen;
+  void open_to_read(const std::shared_ptr<WaitingOpen>& open);
+  // An open that needs no server: all bytes were fetched ahead for it.
+  [[nodiscard]] std::optional<Handle> open_here(const InodePointer& inode, std::uint32_t flags);
+  // Opens at the server what is open here only, before something is done that a file without a server's open
+  // does not survive. `then` runs in any case.
+  void open_at_server(const Asker& asker, const InodePointer& inode, std::move_only_function<void()> then);
   void send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags, Done<OpenReply> done);
   [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
                                          std::uint32_t flags, TimePoint started,
                                          std::span<const std::byte> body);
-  [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags);
+  // `held`: bytes that stay as long as it is open.
+  [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
+                                Interval held = {});
 
   void append(const Asker& asker, const std::shared_ptr<OpenFile>& file, ByteCount offset, SharedBytes bytes,
               Done<std::uint32_t> done);
@@ -231,6 +249,8 @@ class Filesystem {
   void forget_locks();
   void send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock, bool test,
                  Done<schema::LockReply> done);
+  void send_new_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
+                     Done<void> done);
   void give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, ErrorCode code);
   void after_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
                   Done<void> done);
@@ -250,10 +270,13 @@ class Filesystem {
   Core core_;
   Facts facts_;
   DirectoryCache names_;
+  TreeStream tree_;
+  SmallFiles small_files_;
   Reader reader_;
   WriteBehind write_behind_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;
+  std::atomic<ByteCount> held_here_{0};  // bytes of files that are open without the server
 };
 
 }  // namespace tusk::client

@@ -78,14 +78,19 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
   std::uint64_t open_id = 0;
   {
     const std::lock_guard lock((*found)->mutex);
-    open_id = handle ? files_.find(*handle)->open_id : (*found)->any_open_id();
+    if (handle) open_id = files_.find(*handle)->open_id;
+    if (open_id == 0) open_id = (*found)->any_open_id();
   }
   // After the writes before it: a late one would move the time that is set here, or undo the truncation.
   write_behind_.flush(
       asker, *found,
       [this, asker, inode = *found, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
         if (!flushed) return done(std::unexpected(flushed.error()));
-        send_set_attributes(asker, inode, open_id, changes, std::move(done));
+        const bool may_lock_out = changes.mode || changes.uid || changes.gid;
+        open_at_server(asker, may_lock_out ? inode : nullptr,
+                       [this, asker, inode, open_id, changes, done = std::move(done)]() mutable {
+                         send_set_attributes(asker, inode, open_id, changes, std::move(done));
+                       });
       });
 }
 
@@ -154,8 +159,7 @@ void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> 
 
 bool Filesystem::known_without_xattrs(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
-  return inode.attributes.value().no_xattrs &&
-         core_.trust.may_use(Fact::kAttributes, inode.attributes.learnt(), core_.scheduler.now());
+  return inode.attributes.value().no_xattrs && attributes_lifetime_locked(inode) > Duration::zero();
 }
 
 void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::string> done) {

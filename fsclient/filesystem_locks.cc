@@ -43,18 +43,26 @@ void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> d
   const std::shared_ptr<OpenFile> file = files_.find(handle);
   if (auto usable = still_locked(*file); !usable && lock.type != F_UNLCK)
     return done(std::unexpected(usable.error()));
-  auto send = [this, asker, file, lock, done = std::move(done)](Result<void> flushed) mutable {
-    if (!flushed) return done(std::move(flushed));
-    send_lock(
-        asker, file, lock, false,
-        [this, asker, file, lock, done = std::move(done)](const Result<schema::LockReply>& reply) mutable {
-          if (reply) return after_lock(asker, file, lock, std::move(done));
-          give_back(file, lock, reply.error().code);
-          done(std::unexpected(reply.error()));
-        });
-  };
-  if (lock.type == F_UNLCK) return write_behind_.flush(asker, file->inode, std::move(send));
-  send({});
+  if (lock.type != F_UNLCK)  // a lock belongs to an open file
+    return open_at_server(asker, file->inode, [this, asker, file, lock, done = std::move(done)]() mutable {
+      send_new_lock(asker, file, lock, std::move(done));
+    });
+  write_behind_.flush(asker, file->inode,
+                      [this, asker, file, lock, done = std::move(done)](Result<void> flushed) mutable {
+                        if (!flushed) return done(std::move(flushed));
+                        send_new_lock(asker, file, lock, std::move(done));
+                      });
+}
+
+void Filesystem::send_new_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
+                               Done<void> done) {
+  send_lock(
+      asker, file, lock, false,
+      [this, asker, file, lock, done = std::move(done)](const Result<schema::LockReply>& reply) mutable {
+        if (reply) return after_lock(asker, file, lock, std::move(done));
+        give_back(file, lock, reply.error().code);
+        done(std::unexpected(reply.error()));
+      });
 }
 
 // Who believes to hold a lock must not go on as if: somebody else may have it by now.

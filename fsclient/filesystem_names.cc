@@ -18,6 +18,7 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
   const InodePointer directory = *found;
   ++core_.counters.lookups;
   const NameAnswer known = names_.lookup(*directory, name);
+  if (known.streamed) tree_.visit(asker, directory);
   if (known.kind == NameAnswer::Kind::kAbsent) {
     ++core_.counters.lookups_from_cache;
     return done(EntryReply{.entry_lifetime = known.remaining});
@@ -28,7 +29,7 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
       done(entry_for(known.inode, known.remaining));
     });
   }
-  names_.note_miss(asker, directory);
+  if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
   schema::Request request;
   request.mutable_lookup()->set_parent(directory->handle);
   request.mutable_lookup()->set_name(name);
@@ -86,13 +87,21 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
 void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_directory, Done<void> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
+  open_at_server(asker, names_.last_known(**found, name),
+                 [this, asker, directory = *found, name, is_directory, done = std::move(done)]() mutable {
+                   send_remove(asker, directory, name, is_directory, std::move(done));
+                 });
+}
+
+void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
+                             bool is_directory, Done<void> done) {
   schema::Request request;
   schema::RemoveRequest& remove = *request.mutable_remove();
-  remove.set_parent((*found)->handle);
+  remove.set_parent(directory->handle);
   remove.set_name(name);
   remove.set_directory(is_directory);
   remote_.mutate(asker, std::move(request), schema::Reply::kRemove,
-                 [this, directory = *found, name, started = core_.scheduler.now(),
+                 [this, directory, name, started = core_.scheduler.now(),
                   done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                    if (!reply) {
                      names_.changed_somehow(*directory, name);
@@ -121,15 +130,25 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
   const Result<InodePointer> from = inode_of(old_parent);
   const Result<InodePointer> to = inode_of(new_parent);
   if (!from || !to) return done(std::unexpected(from ? to.error() : from.error()));
+  open_at_server(
+      asker, names_.last_known(**to, new_name),
+      [this, asker, from = *from, to = *to, old_name, new_name, flags, done = std::move(done)]() mutable {
+        send_rename(asker, from, old_name, to, new_name, flags, std::move(done));
+      });
+}
+
+void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
+                             const InodePointer& to, const std::string& new_name, std::uint32_t flags,
+                             Done<void> done) {
   schema::Request request;
   schema::RenameRequest& rename = *request.mutable_rename();
-  rename.set_old_parent((*from)->handle);
+  rename.set_old_parent(from->handle);
   rename.set_old_name(old_name);
-  rename.set_new_parent((*to)->handle);
+  rename.set_new_parent(to->handle);
   rename.set_new_name(new_name);
   rename.set_flags(flags);
   remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                 [this, from = *from, to = *to, old_name, new_name, flags,
+                 [this, from, to, old_name, new_name, flags,
                   done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                    const InodePointer moved = names_.last_known(*from, old_name);
                    const InodePointer replaced = names_.last_known(*to, new_name);
@@ -251,6 +270,7 @@ void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset
     listing = directory->listing;
   }
   if (offset == 0 || !listing) {
+    tree_.visit(asker, directory->inode);
     listing = names_.begin(asker, directory->inode);
     const std::lock_guard lock(directory->inode->mutex);
     directory->listing = listing;

@@ -30,7 +30,11 @@ bool Inode::written_since(TimePoint started) const {
   return file && (!file->data.all_settled() || file->last_write > started);
 }
 
-std::uint64_t Inode::any_open_id() const { return open_files.empty() ? 0 : open_files.front()->open_id; }
+std::uint64_t Inode::any_open_id() const {
+  for (const OpenFile* file : open_files)
+    if (const std::uint64_t id = file->open_id) return id;
+  return 0;
+}
 
 OpenFile::OpenFile(std::shared_ptr<Inode> of, std::uint64_t id, std::uint32_t open_flags,
                    std::move_only_function<void(std::uint64_t)> on_close)

@@ -4,7 +4,9 @@
 // no reply, call or notification is made while one is held (deferred.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,6 +64,13 @@ struct FileState {
   std::vector<FlushWaiter> flush_waiters;
   std::uint64_t next_ticket = 1;
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
+
+  // What small_files.h knows of it.
+  Ahead ahead;               // all bytes were fetched ahead; while it holds, one open needs no server
+  bool asked_ahead = false;  // they are on their way
+  TimePoint opened_at = TimePoint::min();
+  std::uint64_t streamed = 0;  // its place among the files nobody has opened yet; 0: none
+  std::vector<std::move_only_function<void()>> ahead_waiters;  // run when they are there, or will not come
 };
 
 class Inode : public std::enable_shared_from_this<Inode> {
@@ -80,6 +89,9 @@ class Inode : public std::enable_shared_from_this<Inode> {
   std::unique_ptr<FileState> file;       // regular files
   std::unique_ptr<Directory> directory;  // directories
   std::optional<std::string> link_target;
+  // Where it was seen last: what is next to it is likely to be wanted next.
+  std::weak_ptr<Inode> parent;
+  std::string name;
   std::vector<OpenFile*> open_files;
   std::set<std::uint64_t> lock_owners;  // POSIX locks were granted to them
   int pages_being_dropped = 0;          // notifications to the kernel that are still to come
@@ -99,7 +111,7 @@ class Inode : public std::enable_shared_from_this<Inode> {
 
 // One open(2). Shared by the kernel's handle, WRITEs still to be sent, and READs on their way; the
 // server is told of the close when the last of them is gone.
-struct OpenFile {
+struct OpenFile : std::enable_shared_from_this<OpenFile> {
   OpenFile(std::shared_ptr<Inode> of, std::uint64_t id, std::uint32_t open_flags,
            std::move_only_function<void(std::uint64_t)> on_close);
   OpenFile(const OpenFile&) = delete;
@@ -112,13 +124,15 @@ struct OpenFile {
   [[nodiscard]] bool direct() const;
 
   const std::shared_ptr<Inode> inode;
-  const std::uint64_t open_id;
+  // 0: the server does not know of it; it reads by handle, and all of the file was there when it was opened.
+  std::atomic<std::uint64_t> open_id;
   const std::uint32_t flags;
 
   // Protected by the inode's mutex.
   std::uint64_t errors_told = 0;
   ReadAhead read_ahead;
   bool reading_ahead = false;  // counts as one of Reader's streams
+  Interval held{};             // bytes that stay as long as it is open without the server
   // A lock was taken through it and not given back; and the server has forgotten it.
   bool flocked = false;
   bool record_locked = false;

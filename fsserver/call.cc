@@ -1,5 +1,7 @@
 #include "fsserver/call.h"
 
+#include <sys/xattr.h>
+
 namespace tusk::server {
 
 Result<void> check_regular(const Status& status) {
@@ -32,10 +34,21 @@ Result<schema::Attr> Call::attr(const Fd& fd) const {
   return attr(status);
 }
 
+namespace {
+
+// Most files have none, and ls, cp -a and rsync -X ask for them file by file.
+bool has_no_xattrs(const Fd& fd) {
+  const ssize_t size = ::listxattr(proc_path(fd).c_str(), nullptr, 0);
+  return size == 0 || (size < 0 && errno == EOPNOTSUPP);
+}
+
+}  // namespace
+
 schema::Node Call::node_of(const NodeTable::Found& found) const {
   schema::Node node;
   node.set_handle(found.handle);
   *node.mutable_attr() = attr(found.status);
+  node.mutable_attr()->set_no_xattrs(has_no_xattrs(*found.fd));
   return node;
 }
 

@@ -35,6 +35,8 @@ constexpr Operation kOperations[] = {
     {Request::kAllocate, "allocate", Effect::kMutates, Lane::kSlow, ops::allocate},
     {Request::kSeek, "seek", Effect::kReads, Lane::kMetadata, ops::seek},
     {Request::kCopyRange, "copy_range", Effect::kMutates, Lane::kSlow, ops::copy_range},
+    {Request::kWalk, "walk", Effect::kReads, Lane::kData, ops::walk},
+    {Request::kReadFiles, "read_files", Effect::kReads, Lane::kData, ops::read_files},
     {Request::kLock, "lock", Effect::kReads, Lane::kMetadata, ops::lock},
 };
 
@@ -71,6 +73,10 @@ ByteCount reply_body_bytes(const Request& request) {
       return std::min(request.read().length(), kReadBytesMax);
     case Request::kOpen:
       return std::min(request.open().read_ahead(), kReadBytesMax);
+    case Request::kWalk:
+      return std::min(request.walk().limit_bytes(), kWalkBytesMax);
+    case Request::kReadFiles:
+      return std::min(request.read_files().limit_bytes(), kReadBytesMax);
     default:
       return 0;
   }

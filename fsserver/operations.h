@@ -51,6 +51,9 @@ Result<void> readlink(Call& call);
 Result<void> statfs(Call& call);
 // operations_directory.cc
 Result<void> readdir(Call& call);
+// operations_walk.cc
+Result<void> walk(Call& call);
+Result<void> read_files(Call& call);
 // operations_names.cc
 Result<void> make_node(Call& call);
 Result<void> remove(Call& call);
@@ -83,7 +86,10 @@ Result<void> lock(Call& call);
 // The kernel does so unless the writer is root: here it has to be done for it.
 [[nodiscard]] Result<void> strip_special_bits(const Call& call, const Fd& file);
 
-// pread of up to `length` bytes, for a body of the reply.
+// pread until `into` is full or the file ends; how many bytes there were.
+[[nodiscard]] Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into);
+
+// The same of up to `length` bytes, for a body of the reply.
 [[nodiscard]] Result<SharedBytes> read_body(const Fd& fd, std::uint64_t offset, std::size_t length);
 
 }  // namespace tusk::server

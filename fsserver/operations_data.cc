@@ -18,19 +18,6 @@ Result<void> check_range(std::uint64_t offset, std::uint64_t length) {
   return {};
 }
 
-Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into) {
-  std::size_t done = 0;
-  while (done < into.size()) {
-    const ssize_t size =
-        ::pread(fd.number(), into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return fail_errno("read");
-    if (size == 0) break;
-    done += static_cast<std::size_t>(size);
-  }
-  return done;
-}
-
 // At `offset`, or with RWF_APPEND in `flags` at the end (and the descriptor's own position follows).
 Result<void> write_fully(const Fd& fd, std::uint64_t offset, std::span<const std::byte> bytes, int flags) {
   const bool append = (flags & RWF_APPEND) != 0;
@@ -78,6 +65,19 @@ Result<void> strip_special_bits(const Call& call, const Fd& file) {
   if (!S_ISREG(status.stx_mode) || kept == mode) return {};
   if (::chmod(proc_path(file).c_str(), kept) != 0) return fail_errno("chmod");
   return {};
+}
+
+Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into) {
+  std::size_t done = 0;
+  while (done < into.size()) {
+    const ssize_t size =
+        ::pread(fd.number(), into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return fail_errno("read");
+    if (size == 0) break;
+    done += static_cast<std::size_t>(size);
+  }
+  return done;
 }
 
 Result<SharedBytes> read_body(const Fd& fd, std::uint64_t offset, std::size_t length) {

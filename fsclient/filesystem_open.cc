@@ -1,0 +1,256 @@
+// Filesystem: how open files begin and end.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+
+// One open for reading that may find all it needs here, or on its way.
+struct Filesystem::WaitingOpen {
+  Asker asker;
+  InodePointer inode;
+  std::uint32_t flags = 0;
+  Done<OpenReply> done;
+  std::atomic<bool> ended{false};
+};
+
+Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
+                            Interval held) {
+  // The server is told from a worker: the last reference may go while a lock is held.
+  auto close = [this](std::uint64_t id) {
+    if (id == 0) return;
+    core_.scheduler.post([this, id] {
+      schema::Request request;
+      request.mutable_close()->set_open_id(id);
+      remote_.ask({}, std::move(request), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
+    });
+  };
+  auto file = std::make_shared<OpenFile>(inode, open_id, flags, std::move(close));
+  file->held = held;
+  const std::lock_guard lock(inode->mutex);
+  if (inode->file) file->errors_told = inode->file->errors;
+  inode->open_files.push_back(file.get());
+  return files_.insert(std::move(file));
+}
+
+void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenReply> done) {
+  const Result<InodePointer> found = inode_of(node);
+  if (!found) return done(std::unexpected(found.error()));
+  if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECT)) == O_RDONLY) {
+    auto waiting = std::make_shared<WaitingOpen>();
+    waiting->asker = std::move(asker);
+    waiting->inode = *found;
+    waiting->flags = flags;
+    waiting->done = std::move(done);
+    return open_to_read(waiting);
+  }
+  if ((flags & O_TRUNC) == 0) return send_open(asker, *found, flags, std::move(done));
+  // Writes on their way must not land in the emptied file.
+  write_behind_.flush(
+      asker, *found,
+      [this, asker, inode = *found, flags, done = std::move(done)](Result<void> flushed) mutable {
+        if (!flushed) return done(std::unexpected(flushed.error()));
+        send_open(asker, inode, flags, std::move(done));
+      });
+}
+
+void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
+  if (open->ended) return;
+  small_files_.note_open(open->inode);
+  if (const auto handle = open_here(open->inode, open->flags)) {
+    if (open->ended.exchange(true)) return release(*handle, std::nullopt);
+    return open->done(OpenReply{*handle, true});
+  }
+  std::move_only_function<void()> again = [this, open] { open_to_read(open); };
+  if (!small_files_.wait_for(*open->inode, again)) {
+    if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
+    return;
+  }
+  if (!open->asker.interrupt) return;
+  open->asker.interrupt->on_fire([this, weak = std::weak_ptr(open)] {
+    core_.scheduler.post_after(core_.path.interrupt_grace(), [weak] {
+      const auto stuck = weak.lock();
+      if (stuck && !stuck->ended.exchange(true)) stuck->done(fail(ErrorCode::kCancelled, "open"));
+    });
+  });
+}
+
+std::optional<Handle> Filesystem::open_here(const InodePointer& inode, std::uint32_t flags) {
+  Interval held;
+  {
+    const std::lock_guard lock(inode->mutex);
+    if (!inode->file) return std::nullopt;
+    FileState& file = *inode->file;
+    held = {0, inode->size()};
+    const bool whole =
+        file.data.has(held) && file.data.all_settled() && file.version.is(inode->attributes.value().change);
+    const bool room = held_here_ + held.size() <= core_.cache.budget()->cap() / kHeldShare;
+    if (!whole || !room || attributes_lifetime_locked(*inode) == Duration::zero() ||
+        !core_.foresight.take(file.ahead, core_.scheduler.now()))
+      return std::nullopt;
+    file.data.hold(held);
+  }
+  held_here_ += held.size();
+  return new_file(inode, 0, flags, held);
+}
+
+void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
+                                std::move_only_function<void()> then) {
+  std::vector<std::shared_ptr<OpenFile>> here;
+  if (inode) {
+    const std::lock_guard lock(inode->mutex);
+    for (OpenFile* file : inode->open_files)
+      if (auto open = file->open_id == 0 ? file->weak_from_this().lock() : nullptr)
+        here.push_back(std::move(open));
+  }
+  if (here.empty()) return then();
+  struct Rest {
+    std::atomic<std::size_t> count;
+    std::move_only_function<void()> then;
+  };
+  const auto rest = std::make_shared<Rest>(here.size(), std::move(then));
+  for (const auto& file : here) {
+    schema::Request request;
+    request.mutable_open()->set_handle(inode->handle);
+    request.mutable_open()->set_flags(file->flags & O_ACCMODE);
+    remote_.mutate({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kOpen,
+                   [file, rest](const Result<rpc::CallReply>& reply) {
+                     if (reply) file->open_id = reply->message.open().open_id();
+                     if (--rest->count == 0) rest->then();
+                   });
+  }
+}
+
+namespace {
+
+Attributes locked_copy(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.shown();
+}
+
+// What was shown before may be what the kernel still has.
+bool others_changed(const Attributes& before, const Attributes& now) {
+  return before.mode != 0 && (before.size != now.size || !same_time(before.mtime, now.mtime));
+}
+
+}  // namespace
+
+void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags,
+                           Done<OpenReply> done) {
+  rpc::CallRequest call;
+  schema::OpenRequest& open = *call.message.mutable_open();
+  open.set_handle(inode->handle);
+  open.set_flags(flags);
+  const bool truncates = (flags & O_TRUNC) != 0;
+  {
+    const std::lock_guard lock(inode->mutex);
+    const ByteCount start = std::min(inode->size(), core_.path.slow() ? kOpenReadAheadSlow : kOpenReadAhead);
+    const bool reads = (flags & O_ACCMODE) != O_WRONLY && !truncates && inode->file != nullptr;
+    if (reads && start > 0) {
+      open.set_read_ahead(static_cast<std::uint32_t>(start));
+      call.reply_body = allocate_bytes(start);
+      if (inode->file->data.has({0, start})) open.set_known_change(inode->file->version.value());
+    }
+  }
+  const MutableSharedBytes body = call.reply_body;
+  auto answered = [this, inode, flags, body, started = core_.scheduler.now(),
+                   done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+    if (!reply) return done(std::unexpected(reply.error()));
+    const Attributes shown_before = locked_copy(*inode);
+    Result<OpenReply> result =
+        opened(inode, reply->message.open(), flags, started, body.bytes.first(reply->body_size));
+    if (!result || !others_changed(shown_before, locked_copy(*inode))) return done(std::move(result));
+    // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
+    core_.scheduler.post_notification([&kernel = core_.kernel, id = inode->id, done = std::move(done),
+                                       result = std::move(result)]() mutable {
+      kernel.invalidate_attributes(id);
+      done(std::move(result));
+    });
+  };
+  // Once only, for reading too: an open that was done twice would leave one that nobody closes.
+  remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));
+}
+
+// Close-to-open: whatever others wrote and closed before this open is seen from now on.
+Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::OpenReply& reply,
+                                     std::uint32_t flags, TimePoint started,
+                                     std::span<const std::byte> body) {
+  const Attributes attr = Attributes::from_schema(reply.node().attr());
+  if (reply.open_id() == 0 || reply.body_bytes() != body.size() || !attr.is_regular())
+    return fail(ErrorCode::kMalformed, "an OPEN reply whose parts disagree");
+  bool keep = false;
+  {
+    const std::lock_guard lock(inode->mutex);
+    facts_.learn_locked(*inode, attr, started);
+    FileState& file = *inode->file;
+    if ((flags & O_TRUNC) != 0) {
+      write_behind_.note_dropped(file.data.truncate(0));
+      file.written_end = 0;
+      file.last_write = core_.scheduler.now();
+      file.version.set(attr.change);
+    } else {
+      keep = file.version.is(attr.change);
+      if (!keep) {
+        file.data.forget(kWholeFile);
+        file.version.set(attr.change);
+      }
+      file.capability_absent = file.capability_absent && keep;
+    }
+    if (!body.empty() && !inode->written_since(started)) {
+      file.data.fill(0, body);
+      core_.counters.fetched += body.size();
+    }
+  }
+  core_.cache.trim();
+  return OpenReply{new_file(inode, reply.open_id(), flags), keep};
+}
+
+void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint32_t flags,
+                        Done<CreateReply> done) {
+  const Result<InodePointer> found = inode_of(parent);
+  if (!found) return done(std::unexpected(found.error()));
+  schema::Request request;
+  schema::CreateRequest& create = *request.mutable_create();
+  create.set_parent((*found)->handle);
+  create.set_name(name);
+  create.set_mode(mode);
+  create.set_flags(flags);
+  remote_.mutate(asker, std::move(request), schema::Reply::kOpen,
+                 [this, directory = *found, name, flags, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) {
+                     names_.changed_somehow(*directory, name);
+                     return done(std::unexpected(reply.error()));
+                   }
+                   const schema::OpenReply& open = reply->message.open();
+                   const Result<InodePointer> inode = facts_.learn(open.node(), started);
+                   if (!inode) return done(std::unexpected(inode.error()));
+                   const Result<OpenReply> handle = opened(*inode, open, flags, started, {});
+                   if (!handle) return done(std::unexpected(handle.error()));
+                   if (open.created()) {
+                     const std::lock_guard lock((*inode)->mutex);
+                     (*inode)->file->capability_absent = true;
+                   }
+                   names_.changed(*directory, name, *inode);
+                   done(CreateReply{fresh_entry(*inode), *handle});
+                 });
+}
+
+void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner) {
+  const std::shared_ptr<OpenFile> file = files_.take(handle);
+  if (flock_owner)
+    send_lock({}, file, {.flock = true, .owner = *flock_owner, .type = F_UNLCK, .end = INT64_MAX}, false,
+              [file](const Result<schema::LockReply>&) {});
+  {
+    const std::lock_guard lock(file->inode->mutex);
+    std::erase(file->inode->open_files, file.get());
+    if (!file->held.empty()) file->inode->file->data.release(file->held);
+  }
+  held_here_ -= file->held.size();
+  reader_.handle_close(file);
+}
+
+}  // namespace tusk::client

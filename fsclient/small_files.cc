@@ -1,0 +1,268 @@
+#include "fsclient/small_files.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+
+#include "proto/rpc/compression.h"
+
+namespace tusk::client {
+namespace {
+
+Attributes shown(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.shown();
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- recognising who reads many
+
+void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
+  const TimePoint now = core_.scheduler.now();
+  std::shared_ptr<Inode> parent;
+  std::uint64_t streamed = 0;
+  bool expected = false;
+  {
+    const std::lock_guard lock(file->mutex);
+    if (!file->file || file->size() > kFileMax) return;
+    parent = file->parent.lock();
+    streamed = std::exchange(file->file->streamed, 0);
+    expected = streamed != 0 || file->file->asked_ahead;
+    file->file->opened_at = now;
+  }
+  if (!parent || !goes_on(parent.get(), expected, streamed, now)) return;
+  core_.foresight.note_step(now);
+  fetch_next(parent, *file);
+}
+
+// True: more should be on its way.
+bool SmallFiles::goes_on(const Inode* parent, bool expected, std::uint64_t streamed, TimePoint now) {
+  const bool walking = core_.foresight.going_on(now);
+  const std::lock_guard lock(mutex_);
+  if (last_open_ + kPauseMax < now) {
+    window_.restart();
+    run_started_ = now;
+    run_ = 0;
+    misses_ = 0;
+  }
+  last_open_ = now;
+  if (std::exchange(last_parent_, parent) != parent) run_ = 0;
+  ++run_;
+  if (streamed != 0) window_.use(streamed);
+  misses_ = expected ? 0 : misses_ + 1;
+  if (misses_ > kMissesMax) {
+    window_.restart();
+    misses_ = 0;
+  }
+  return (run_ >= 2 || walking) && window_.worth_asking() && requests_ < kRequestsMax;
+}
+
+bool SmallFiles::wait_for(Inode& file, std::move_only_function<void()>& then) {
+  const std::lock_guard lock(file.mutex);
+  if (!file.file || !file.file->asked_ahead) return false;
+  file.file->ahead_waiters.push_back(std::move(then));
+  return true;
+}
+
+// ---------------------------------------------------------------- asking
+
+void SmallFiles::fetch_next(const std::shared_ptr<Inode>& parent, const Inode& opened) {
+  std::vector<std::shared_ptr<Request>> requests;
+  ByteCount room = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    room = window_.room();
+  }
+  bool more = add_files_of(parent, &opened, room, requests);
+  if (more)
+    for (const auto& directory : tree_.upcoming(kDirectoriesAhead))
+      if (more = add_files_of(directory, nullptr, room, requests); !more) break;
+  for (const auto& request : requests) send(request);
+}
+
+// Those after `after` first, then those before it: not every program goes in the order of the listing.
+bool SmallFiles::add_files_of(const std::shared_ptr<Inode>& directory, const Inode* after, ByteCount& room,
+                              std::vector<std::shared_ptr<Request>>& requests) {
+  struct Candidate {
+    std::string name;
+    std::shared_ptr<Inode> inode;
+  };
+  std::vector<Candidate> candidates;
+  {
+    const std::lock_guard lock(directory->mutex);
+    if (!directory->directory || !directory->directory->listing) return true;
+    const auto& entries = directory->directory->listing->entries;
+    const auto place = std::ranges::find_if(entries, [after](const ListedEntry& entry) {
+      return after != nullptr && entry.inode.get() == after;
+    });
+    const auto first = place == entries.end() ? 0u : static_cast<std::size_t>(place - entries.begin());
+    const std::size_t count = std::min(entries.size(), kRequestsMax * kFilesMax);
+    for (std::size_t i = 0; i < count; ++i) {
+      const ListedEntry& entry = entries[(first + i) % entries.size()];
+      if (entry.inode && entry.type == DT_REG) candidates.push_back({entry.name, entry.inode});
+    }
+  }
+  TimePoint run_started{};
+  {
+    const std::lock_guard lock(mutex_);
+    run_started = run_started_;
+  }
+  for (Candidate& candidate : candidates) {
+    if (room == 0) return false;
+    ByteCount size = 0;
+    std::uint64_t known_change = 0;
+    if (!claim(*candidate.inode, run_started, size, known_change)) continue;
+    const bool full = requests.empty() || requests.back()->bytes + size > kRequestMax ||
+                      requests.back()->files == kFilesMax;
+    if (full) requests.push_back(std::make_shared<Request>());
+    Request& request = *requests.back();
+    if (request.folders.empty() || request.folders.back().directory != directory)
+      request.folders.push_back({directory, {}, {}, {}});
+    Folder& folder = request.folders.back();
+    folder.names.push_back(std::move(candidate.name));
+    folder.files.push_back(std::move(candidate.inode));
+    folder.known_changes.push_back(known_change);
+    ++request.files;
+    request.bytes += size;
+    const ByteCount cost = std::max(size, kCostMin);
+    request.cost += cost;
+    room -= std::min(room, cost);
+  }
+  return true;
+}
+
+// Nobody has it open, has opened it since the run began, or has asked for it.
+bool SmallFiles::claim(Inode& file, TimePoint run_started, ByteCount& size, std::uint64_t& known_change) {
+  const TimePoint now = core_.scheduler.now();
+  const std::lock_guard lock(file.mutex);
+  if (!file.file || file.size() > kFileMax || !file.open_files.empty()) return false;
+  FileState& state = *file.file;
+  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead || state.opened_at >= run_started ||
+      !state.data.all_settled())
+    return false;
+  state.asked_ahead = true;
+  size = file.size();
+  if (!state.version.mixed() && state.data.has({0, size})) known_change = state.version.value();
+  return true;
+}
+
+void SmallFiles::send(const std::shared_ptr<Request>& request) {
+  request->started = core_.scheduler.now();
+  rpc::CallRequest call;
+  schema::ReadFilesRequest& message = *call.message.mutable_read_files();
+  for (const Folder& from : request->folders) {
+    schema::ReadFilesRequest::Folder& folder = *message.add_folders();
+    folder.set_handle(from.directory->handle);
+    for (const std::string& name : from.names) folder.add_names(name);
+    for (const std::uint64_t change : from.known_changes) folder.add_known_changes(change);
+  }
+  // A few may have grown a little.
+  const ByteCount limit = std::min(kRequestMax, request->bytes + kFileMax);
+  message.set_limit_bytes(static_cast<std::uint32_t>(limit));
+  message.set_file_bytes_max(static_cast<std::uint32_t>(kFileMax));
+  message.set_compress(core_.path.slow());
+  request->body = allocate_bytes(limit);
+  call.reply_body = request->body;
+  call.priority = rpc::Priority::kBulk;
+  {
+    const std::lock_guard lock(mutex_);
+    window_.begin(request->cost);
+    ++requests_;
+  }
+  core_.remote.transfer(
+      std::move(call), schema::Reply::kReadFiles, [this, request](Result<rpc::CallReply> reply) mutable {
+        core_.scheduler.post(
+            [this, request, reply = std::move(reply)]() mutable { finish(request, std::move(reply)); });
+      });
+}
+
+// ---------------------------------------------------------------- taking in
+
+void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply) {
+  if (reply)
+    if (const Result<void> taken = take_in(*request, *reply); !taken)
+      core_.last_error.set("reading ahead: " + taken.error().message());
+  {
+    const std::lock_guard lock(mutex_);
+    window_.end(request->cost);
+    --requests_;
+  }
+  for (const Folder& folder : request->folders)
+    for (const auto& file : folder.files) release(*file);
+  core_.cache.trim();
+}
+
+// It is there, or will not come.
+void SmallFiles::release(Inode& file) {
+  std::vector<std::move_only_function<void()>> waiters;
+  {
+    const std::lock_guard lock(file.mutex);
+    file.file->asked_ahead = false;
+    waiters.swap(file.file->ahead_waiters);
+  }
+  for (auto& waiter : waiters) waiter();
+}
+
+Result<void> SmallFiles::take_in(const Request& request, rpc::CallReply& reply) {
+  const schema::ReadFilesReply& told = reply.message.read_files();
+  const auto malformed = [] {
+    return fail(ErrorCode::kMalformed, "a READ_FILES reply whose parts disagree");
+  };
+  SharedBytes bytes = request.body.first(reply.body_size);
+  if (told.length() > request.body.size()) return malformed();
+  if (told.compressed()) {
+    TUSK_ASSIGN(bytes, rpc::decompress(bytes.bytes, told.length()));
+  }
+  if (bytes.size() != told.length()) return malformed();
+  core_.counters.fetched += bytes.size();
+  core_.counters.fetched_ahead += bytes.size();
+  std::size_t offset = 0;
+  for (const schema::FileBytes& file : told.files()) {
+    if (file.length() > bytes.size() - offset || file.folder() >= request.folders.size()) return malformed();
+    const Folder& folder = request.folders[file.folder()];
+    if (file.name() >= folder.files.size()) return malformed();
+    take_in(folder, file.name(), file, bytes.bytes.subspan(offset, file.length()), request.started);
+    offset += file.length();
+  }
+  return {};
+}
+
+// Bytes are taken only if all that is here of the file, in the kernel's memory too, is of the same change.
+void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::FileBytes& told,
+                         std::span<const std::byte> bytes, TimePoint started) {
+  Inode& inode = *folder.files[index];
+  const schema::Attr& attr = told.node().attr();
+  if (told.node().handle() != inode.handle || !S_ISREG(attr.mode())) return;
+  const Attributes before = shown(inode);
+  facts_.learn(inode, attr, started);
+  // The kernel may still have the old size, at which it would cut every read: only an open at the server
+  // makes it ask anew.
+  const Attributes now = shown(inode);
+  if (before.size != now.size || !same_time(before.mtime, now.mtime)) return;
+  names_.learn_name_ahead(*folder.directory, folder.names[index], folder.files[index], started);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = window_.add(std::max<ByteCount>(attr.size(), kCostMin));
+  }
+  const std::lock_guard lock(inode.mutex);
+  inode.attributes.foresee(core_.foresight, started);
+  FileState& file = *inode.file;
+  if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(started))
+    return;
+  if (!told.unchanged()) {
+    if (bytes.size() != attr.size()) return;
+    if (!file.version.is(attr.change())) {
+      if (file.data_handed_out || !inode.open_files.empty()) return;
+      file.data.forget(kWholeFile);
+      file.version.set(attr.change());
+    }
+    file.data.fill(0, bytes);
+  }
+  if (!file.version.is(attr.change()) || !file.data.has({0, attr.size()})) return;
+  file.ahead = core_.foresight.told(started);
+  file.streamed = number;
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,95 @@
+// Fetches whole small files ahead of a program that opens one after the other (cp -r, tar, grep -r), so that
+// it opens, reads and closes them without a round trip.
+//
+// Once a second file of a directory is opened shortly after the first, or a first one by a program that walks
+// through a tree, the files next to it and those in the directories it will come to are asked for together
+// (READ_FILES), as much as AheadWindow allows. What it does not do: answer opens (Filesystem::open_here does,
+// from what take_in() left), or decide how long that is allowed (foresight.h).
+//
+// Thread-safe. No lock may be held by who calls it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fsclient/ahead_window.h"
+#include "fsclient/core.h"
+#include "fsclient/directory_cache.h"
+#include "fsclient/facts.h"
+#include "fsclient/tree_stream.h"
+
+namespace tusk::client {
+
+class SmallFiles {
+ public:
+  static constexpr ByteCount kFileMax = 64 * 1024;
+  static constexpr ByteCount kWindowFirst = 256 * 1024;
+  static constexpr ByteCount kWindowMax = 16 * 1024 * 1024;
+  static constexpr ByteCount kRequestMax = 1024 * 1024;
+  static constexpr std::size_t kFilesMax = 1024;  // of one request
+  static constexpr std::uint32_t kRequestsMax = 8;
+  // What a file costs at least: its facts are sent, too.
+  static constexpr ByteCount kCostMin = 512;
+  // Opens further apart are not one program going through a directory.
+  static constexpr Duration kPauseMax = std::chrono::seconds(1);
+  // Opens in a row of files that were not fetched: the program has turned elsewhere.
+  static constexpr std::uint32_t kMissesMax = 8;
+  static constexpr std::size_t kDirectoriesAhead = 64;
+
+  SmallFiles(Core& core, Facts& facts, DirectoryCache& names, TreeStream& tree)
+      : core_(core), facts_(facts), names_(names), tree_(tree) {}
+
+  // A program opens the file to read it.
+  void note_open(const std::shared_ptr<Inode>& file);
+  // The file's bytes are on their way: `then` runs when they are there, or will not come. False: they are
+  // not, and `then` is not taken.
+  [[nodiscard]] bool wait_for(Inode& file, std::move_only_function<void()>& then);
+
+ private:
+  struct Folder {
+    std::shared_ptr<Inode> directory;
+    std::vector<std::string> names;
+    std::vector<std::shared_ptr<Inode>> files;
+    std::vector<std::uint64_t> known_changes;
+  };
+  struct Request {
+    std::vector<Folder> folders;
+    std::size_t files = 0;
+    ByteCount bytes = 0;  // expected
+    ByteCount cost = 0;
+    TimePoint started{};
+    MutableSharedBytes body;
+  };
+
+  [[nodiscard]] bool goes_on(const Inode* parent, bool expected, std::uint64_t streamed, TimePoint now);
+  void fetch_next(const std::shared_ptr<Inode>& parent, const Inode& opened);
+  // False: there is room for no more.
+  bool add_files_of(const std::shared_ptr<Inode>& directory, const Inode* after, ByteCount& room,
+                    std::vector<std::shared_ptr<Request>>& requests);
+  [[nodiscard]] bool claim(Inode& file, TimePoint run_started, ByteCount& size, std::uint64_t& known_change);
+  void send(const std::shared_ptr<Request>& request);
+  void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
+  Result<void> take_in(const Request& request, rpc::CallReply& reply);
+  void take_in(const Folder& folder, std::size_t index, const schema::FileBytes& told,
+               std::span<const std::byte> bytes, TimePoint started);
+  void release(Inode& file);
+
+  Core& core_;
+  Facts& facts_;
+  DirectoryCache& names_;
+  TreeStream& tree_;
+
+  std::mutex mutex_;  // leaf
+  AheadWindow window_{kWindowFirst, kWindowMax};
+  std::uint32_t requests_ = 0;
+  TimePoint last_open_ = TimePoint::min();
+  TimePoint run_started_ = TimePoint::min();
+  const void* last_parent_ = nullptr;  // to compare with only
+  std::uint32_t run_ = 0;              // opens one after the other in one directory
+  std::uint32_t misses_ = 0;
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,336 @@
+#include "fsclient/tree_stream.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "proto/rpc/compression.h"
+
+namespace tusk::client {
+namespace {
+
+constexpr std::size_t kAncestorsMax = 64;
+
+bool within(TimePoint earlier, Duration span, TimePoint now) { return earlier + span >= now; }
+
+std::shared_ptr<Inode> parent_of(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.parent.lock();
+}
+
+std::shared_ptr<Inode> nearest_common_ancestor(const std::shared_ptr<Inode>& a,
+                                               const std::shared_ptr<Inode>& b) {
+  std::unordered_set<const Inode*> above;
+  std::shared_ptr<Inode> next = a;
+  for (std::size_t depth = 0; next && depth < kAncestorsMax; ++depth, next = parent_of(*next))
+    above.insert(next.get());
+  next = b;
+  for (std::size_t depth = 0; next && depth < kAncestorsMax; ++depth, next = parent_of(*next))
+    if (above.contains(next.get())) return next;
+  return nullptr;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- recognising a walk
+
+void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+  const TimePoint now = core_.scheduler.now();
+  std::shared_ptr<Inode> parent;
+  std::uint64_t streamed = 0;
+  bool here = false;
+  bool coming = false;
+  {
+    const std::lock_guard lock(directory->mutex);
+    if (!directory->directory) return;
+    Directory& known = *directory->directory;
+    parent = directory->parent.lock();
+    streamed = std::exchange(known.streamed, 0);
+    coming = known.walks > 0;
+    if (known.listing && known.listing->complete && !known.listing->outdated)
+      here = core_.trust.may_use(Fact::kListing, known.listing->learnt, now) ||
+             core_.foresight.may_take(known.listing->ahead, now);
+    known.visited_at = now;
+    known.spread_at = TimePoint::min();
+  }
+  const bool step = parent && went_on(*parent, now);
+  if (!step && !(streamed != 0 && here)) return;
+  begin_if_new(now);
+  core_.foresight.note_step(now);
+  if (streamed != 0 && here) use(streamed);
+  if (parent && !here && !coming) spread(parent, *directory, now);
+  ask_more(asker);
+}
+
+// To list one directory after the other is to walk through the one they are in.
+bool TreeStream::went_on(Inode& parent, TimePoint now) {
+  const std::lock_guard lock(parent.mutex);
+  if (!parent.directory) return false;
+  return within(std::exchange(parent.directory->visited_at, now), Foresight::kPauseMax, now);
+}
+
+void TreeStream::begin_if_new(TimePoint now) {
+  if (core_.foresight.going_on(now)) return;
+  const std::lock_guard lock(mutex_);
+  window_.restart();
+  walk_.clear();
+  streamed_.clear();
+}
+
+void TreeStream::use(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  window_.use(number);
+  streamed_.erase(streamed_.begin(), streamed_.upper_bound(number));
+}
+
+// All that is in `parent` is likely to be wanted, from `first` on.
+void TreeStream::spread(const std::shared_ptr<Inode>& parent, const Inode& first, TimePoint now) {
+  std::vector<Subdirectory> all;
+  std::size_t at = 0;
+  {
+    const std::lock_guard lock(parent->mutex);
+    Directory& known = *parent->directory;
+    if (!known.listing || !known.listing->complete || within(known.spread_at, Foresight::kAgeMax, now))
+      return;
+    known.spread_at = now;
+    for (const ListedEntry& entry : known.listing->entries) {
+      if (!entry.inode || entry.type != DT_DIR) continue;
+      if (entry.inode.get() == &first) at = all.size();
+      all.push_back({entry.name, entry.ino, entry.inode});
+    }
+  }
+  if (all.empty()) return;
+  std::vector<TreePlace> places;
+  for (const Subdirectory& next : in_order_of_visit(std::move(all), at))
+    places.push_back({parent, next.name, next.inode, now});
+  put_in_front(std::move(places));
+}
+
+void TreeStream::examine(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+  const TimePoint now = core_.scheduler.now();
+  std::shared_ptr<Inode> other;
+  {
+    const std::lock_guard lock(mutex_);
+    if (within(examined_at_, Foresight::kPauseMax, now)) other = examined_.lock();
+    examined_ = directory;
+    examined_at_ = now;
+  }
+  if (!other || other == directory) return;
+  const std::shared_ptr<Inode> top = nearest_common_ancestor(directory, other);
+  if (!top) return;
+  {
+    const std::lock_guard lock(top->mutex);
+    if (!top->directory || within(top->directory->spread_at, Foresight::kAgeMax, now)) return;
+    top->directory->spread_at = now;
+  }
+  begin_if_new(now);
+  core_.foresight.note_step(now);
+  put_in_front({{{}, "", top, now}});
+  ask_more(asker);
+}
+
+void TreeStream::put_in_front(std::vector<TreePlace> places) {
+  const std::lock_guard lock(mutex_);
+  walk_.put_in_front(std::move(places));
+}
+
+std::vector<std::shared_ptr<Inode>> TreeStream::upcoming(std::size_t count) {
+  std::vector<std::shared_ptr<Inode>> next;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, directory] : streamed_) {
+    if (next.size() == count) break;
+    if (auto inode = directory.lock()) next.push_back(std::move(inode));
+  }
+  return next;
+}
+
+// ---------------------------------------------------------------- asking
+
+void TreeStream::ask_more(const Asker& asker) {
+  while (const auto request = next_request()) {
+    request->asker = {asker.uid, asker.gid, asker.pid, nullptr};
+    send(request);
+  }
+}
+
+std::shared_ptr<TreeStream::Request> TreeStream::next_request() {
+  while (true) {
+    auto request = std::make_shared<Request>();
+    std::vector<TreePlace> places;
+    {
+      const std::lock_guard lock(mutex_);
+      if (walk_.empty() || requests_ >= kRequestsMax || !window_.worth_asking()) return nullptr;
+      request->limit = std::clamp(window_.room(), kRequestMin, kRequestMax);
+      // Somewhat more than will fit: what is not reached is asked for again.
+      const ByteCount fitting = request->limit * 3 / 2 / std::max<ByteCount>(1, listing_bytes_);
+      const auto count = std::clamp<std::size_t>(fitting, 8, kNamesMax);
+      while (places.size() < count && !walk_.empty()) places.push_back(walk_.take());
+      window_.begin(request->limit);
+      ++requests_;
+    }
+    for (TreePlace& place : places) add(*request, std::move(place));
+    if (!request->starts.empty()) return request;
+    const std::lock_guard lock(mutex_);
+    window_.end(request->limit);
+    --requests_;
+  }
+}
+
+// Unless it is known, or on its way, or somebody was there meanwhile.
+void TreeStream::add(Request& request, TreePlace place) {
+  const auto directory = place.directory.lock();
+  const auto parent = place.parent.lock();
+  if (!directory || (!parent && !place.name.empty())) return;
+  {
+    const std::lock_guard lock(directory->mutex);
+    if (!directory->directory) return;
+    Directory& known = *directory->directory;
+    if (known.walks > 0 || known.streamed != 0 || known.visited_at > place.queued) return;
+    ++known.walks;
+  }
+  request.directories.push_back(directory);
+  const bool joins = parent && !request.starts.empty() && request.starts.back().parent == parent;
+  if (!joins) request.starts.push_back({parent, {}});
+  request.starts.back().places.push_back(std::move(place));
+}
+
+void TreeStream::send(const std::shared_ptr<Request>& request) {
+  request->started = core_.scheduler.now();
+  rpc::CallRequest call;
+  schema::WalkRequest& walk = *call.message.mutable_walk();
+  for (const Start& from : request->starts) {
+    schema::WalkRequest::Start& start = *walk.add_starts();
+    start.set_handle(from.parent ? from.parent->handle : from.places[0].directory.lock()->handle);
+    if (from.parent)
+      for (const TreePlace& place : from.places) start.add_names(place.name);
+  }
+  walk.set_limit_bytes(static_cast<std::uint32_t>(request->limit));
+  walk.set_deep(true);
+  request->body = allocate_bytes(request->limit);
+  call.reply_body = request->body;
+  // The first one is what a program waits for.
+  call.priority = request->limit <= kWindowFirst ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
+  core_.remote.transfer(
+      std::move(call), schema::Reply::kWalk, [this, request](Result<rpc::CallReply> reply) mutable {
+        core_.scheduler.post(
+            [this, request, reply = std::move(reply)]() mutable { finish(request, std::move(reply)); });
+      });
+}
+
+// ---------------------------------------------------------------- taking in
+
+void TreeStream::finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply) {
+  std::vector<Told> told;
+  Result<schema::WalkListings> listings = std::unexpected(Error{});
+  core_.foresight.note_step(core_.scheduler.now());  // the time on the way is not the program's pause
+  if (reply) {
+    listings = unpack(*request, *reply);
+    Result<void> taken = listings ? take_in(*request, *listings, told) : std::unexpected(listings.error());
+    if (!taken) core_.last_error.set("listing ahead: " + taken.error().message());
+    if (!told.empty()) put_in_front(not_reached(*request, told));
+  }
+  for (const auto& directory : request->directories) names_.handle_walk_end(directory);
+  {
+    const std::lock_guard lock(mutex_);
+    window_.end(request->limit);
+    --requests_;
+  }
+  ask_more(request->asker);
+}
+
+Result<schema::WalkListings> TreeStream::unpack(const Request& request, const rpc::CallReply& reply) {
+  const schema::WalkReply& walk = reply.message.walk();
+  SharedBytes plain = request.body.first(reply.body_size);
+  if (walk.length() > request.limit) return fail(ErrorCode::kMalformed, "a WALK reply larger than asked for");
+  if (walk.compressed()) {
+    TUSK_ASSIGN(plain, rpc::decompress(plain.bytes, walk.length()));
+  }
+  schema::WalkListings listings;
+  if (plain.size() != walk.length() ||
+      !listings.ParseFromArray(plain.bytes.data(), static_cast<int>(plain.size())))
+    return fail(ErrorCode::kMalformed, "a WALK reply that is no listings");
+  return listings;
+}
+
+Result<void> TreeStream::take_in(Request& request, const schema::WalkListings& listings,
+                                 std::vector<Told>& told) {
+  for (const schema::WalkListing& listing : listings.listings()) {
+    TUSK_ASSIGN(const std::shared_ptr<Inode> directory, directory_of(request, listing, told));
+    Told& here = told.emplace_back(directory, &listing);
+    if (!directory || listing.unlisted()) continue;
+    here.entries = names_.learn_ahead(directory, listing, request.started);
+    here.listed.resize(here.entries.size());
+    note_streamed(directory, listing.ByteSizeLong(), request.started);
+  }
+  return {};
+}
+
+// Null: another one has its name now.
+Result<std::shared_ptr<Inode>> TreeStream::directory_of(Request& request, const schema::WalkListing& listing,
+                                                        std::vector<Told>& told) {
+  const auto malformed = [] {
+    return fail(ErrorCode::kMalformed, "a WALK listing of a directory nobody knows");
+  };
+  if (listing.parent() != 0) {
+    if (listing.parent() > told.size()) return malformed();
+    Told& parent = told[listing.parent() - 1];
+    if (listing.entry() >= parent.entries.size()) return malformed();
+    parent.listed[listing.entry()] = true;
+    const std::shared_ptr<Inode>& directory = parent.entries[listing.entry()];
+    if (directory) {
+      const std::lock_guard lock(directory->mutex);
+      if (!directory->directory) return malformed();
+    }
+    return directory;
+  }
+  if (listing.start() >= request.starts.size()) return malformed();
+  Start& start = request.starts[listing.start()];
+  const bool by_name = start.parent != nullptr;
+  const std::size_t index = by_name ? listing.name() - 1 : listing.name();
+  if (index >= start.places.size()) return malformed();
+  const auto expected = start.places[index].directory.lock();
+  start.places[index].directory.reset();  // answered
+  if (!listing.has_directory()) return nullptr;
+  TUSK_ASSIGN(const std::shared_ptr<Inode> directory, facts_.learn(listing.directory(), request.started));
+  if (directory != expected) return nullptr;
+  if (by_name) names_.learn_name_ahead(*start.parent, start.places[index].name, directory, request.started);
+  const std::lock_guard lock(directory->mutex);
+  directory->attributes.foresee(core_.foresight, request.started);
+  return directory;
+}
+
+void TreeStream::note_streamed(const std::shared_ptr<Inode>& directory, ByteCount cost, TimePoint started) {
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = window_.add(cost);
+    streamed_.emplace_hint(streamed_.end(), number, directory);
+    listing_bytes_ = (7 * listing_bytes_ + cost) / 8;
+  }
+  bool used = false;
+  {
+    const std::lock_guard lock(directory->mutex);
+    used = directory->directory->visited_at >= started;
+    if (!used) directory->directory->streamed = number;
+  }
+  if (used) use(number);
+}
+
+// In the order of the walk: the server goes depth first and stops somewhere, so what it left out is beside
+// the way down to the last listing, the deepest first; then come those it did not begin with.
+std::vector<TreePlace> TreeStream::not_reached(const Request& request, const std::vector<Told>& told) {
+  std::vector<TreePlace> places;
+  for (auto here = told.rbegin(); here != told.rend(); ++here)
+    for (std::size_t i = 0; i < here->entries.size(); ++i) {
+      const schema::DirEntry& entry = here->listing->entries(static_cast<int>(i));
+      if (!here->entries[i] || here->listed[i] || !S_ISDIR(entry.node().attr().mode())) continue;
+      places.push_back({here->directory, entry.name(), here->entries[i], request.started});
+    }
+  for (const Start& start : request.starts)
+    for (const TreePlace& place : start.places)
+      if (!place.directory.expired()) places.push_back(place);
+  return places;
+}
+
+}  // namespace tusk::client

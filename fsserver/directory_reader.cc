@@ -1,0 +1,48 @@
+#include "fsserver/directory_reader.h"
+
+#include <dirent.h>
+#include <sys/syscall.h>
+
+#include <climits>
+#include <cstring>
+#include <string>
+
+namespace tusk::server {
+
+Result<bool> DirectoryReader::next(RawEntry& entry) {
+  if (place_ == filled_) {
+    if (++reads_ > kKernelReadsMax) return false;
+    const long size = ::syscall(SYS_getdents64, fd_.number(), buffer_.data(), buffer_.size());
+    if (size < 0) return fail_errno("getdents64");
+    place_ = 0;
+    filled_ = static_cast<std::size_t>(size);
+    ended_ = filled_ == 0;
+    if (ended_) return false;
+  }
+  // struct linux_dirent64: ino (8) off (8) reclen (2) type (1) name (NUL-terminated)
+  const char* const raw = buffer_.data() + place_;
+  std::uint16_t length = 0;
+  std::memcpy(&entry.ino, raw, 8);
+  std::memcpy(&entry.cookie, raw + 8, 8);
+  std::memcpy(&length, raw + 16, 2);
+  entry.type = static_cast<std::uint8_t>(raw[18]);
+  entry.name = raw + 19;
+  place_ += length;
+  return true;
+}
+
+Examined examine(Call& call, const SharedFd& directory, std::string_view handle, schema::DirEntry& entry) {
+  const auto found = call.nodes().lookup(directory, handle, entry.name(), NodeTable::Keep::kNo);
+  if (!found) return found.error().code == from_errno(ENOENT) ? Examined::kVanished : Examined::kNo;
+  *entry.mutable_node() = call.node_of(*found);
+  entry.set_ino(entry.node().attr().ino());
+  entry.set_type(IFTODT(found->status.stx_mode));
+  if (S_ISLNK(found->status.stx_mode)) {
+    std::string target(PATH_MAX, '\0');
+    const ssize_t size = ::readlinkat(found->fd->number(), "", target.data(), target.size());
+    if (size > 0) entry.set_link_target(target.data(), static_cast<std::size_t>(size));
+  }
+  return Examined::kYes;
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,249 @@
+// WALK: listings of many directories in one answer. READ_FILES: many small files in one answer. For clients
+// that are far away and see a program go through a tree.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "fsserver/directory_reader.h"
+#include "fsserver/operations.h"
+#include "proto/rpc/compression.h"
+
+namespace tusk::server::ops {
+namespace {
+
+// Each level holds a descriptor. What lies deeper the client asks for itself.
+constexpr std::size_t kWalkDepthMax = 64;
+
+// Depth first through what the request names, until the answer is full.
+class SubtreeLister {
+ public:
+  SubtreeLister(Call& call, std::size_t limit)
+      : call_(call), deep_(call.request().walk().deep()), left_(limit) {}
+
+  void list_all() {
+    const auto& starts = call_.request().walk().starts();
+    for (int start = 0; start < starts.size() && !full_; ++start) {
+      const auto directory = call_.node(starts[start].handle());
+      if (starts[start].names().empty()) list_start(start, 0, found_by_handle(starts[start].handle()));
+      for (int name = 0; name < starts[start].names_size() && !full_; ++name)
+        list_start(start, name + 1,
+                   directory ? call_.nodes().lookup(*directory, starts[start].handle(),
+                                                    starts[start].names(name), NodeTable::Keep::kNo)
+                             : std::unexpected(directory.error()));
+    }
+  }
+
+  [[nodiscard]] const schema::WalkListings& listings() const { return listings_; }
+
+ private:
+  using Found = NodeTable::Found;
+  struct Level {
+    SharedFd directory;
+    std::string handle;
+    int listing;
+    int next_entry = 0;
+  };
+
+  Result<Found> found_by_handle(const std::string& handle) const {
+    TUSK_ASSIGN(SharedFd fd, call_.node(handle));
+    TUSK_ASSIGN(const Status status, status_of(*fd));
+    return Found{std::move(fd), status, handle};
+  }
+
+  void list_start(int start, int name, const Result<Found>& found) {
+    schema::WalkListing& listing = *listings_.add_listings();
+    listing.set_start(static_cast<std::uint32_t>(start));
+    listing.set_name(static_cast<std::uint32_t>(name));
+    if (found) *listing.mutable_directory() = call_.node_of(*found);
+    if (list(found) && deep_) go_deeper(*found);
+  }
+
+  // Entries of the listing that was added last. False when it has none: it is unlisted, or gone again.
+  bool list(const Result<Found>& found) {
+    schema::WalkListing& listing = *listings_.mutable_listings()->rbegin();
+    const std::size_t own_size = listing.ByteSizeLong() + kFieldHeadBytes;
+    std::size_t left = left_ > own_size ? left_ - own_size : 0;
+    const Result<bool> fits = found ? add_entries(*found, listing, left) : false;
+    const bool whole = fits && *fits;
+    if (!whole && found && fits && listings_.listings_size() > 1) {
+      // It may fit in another answer, where it comes first.
+      listings_.mutable_listings()->RemoveLast();
+      full_ = true;
+      return false;
+    }
+    if (!whole) listing.clear_entries();
+    listing.set_unlisted(!whole);
+    left_ = whole ? left : left_ - std::min(left_, own_size);
+    full_ = full_ || left_ == 0 || call_.incoming()->cancelled();
+    return whole;
+  }
+
+  // False: there is no room for all of them.
+  Result<bool> add_entries(const Found& found, schema::WalkListing& listing, std::size_t& left) {
+    if (!S_ISDIR(found.status.stx_mode)) return fail(from_errno(ENOTDIR));
+    TUSK_ASSIGN(Fd fd, reopen(*found.fd, O_RDONLY | O_DIRECTORY));
+    DirectoryReader reader(std::move(fd));
+    RawEntry raw{};
+    while (true) {
+      TUSK_ASSIGN(const bool more, reader.next(raw));
+      if (!more) return reader.ended();
+      if (raw.dots()) continue;
+      schema::DirEntry& entry = *listing.add_entries();
+      entry.set_name(raw.name.data(), raw.name.size());
+      switch (examine(call_, found.fd, found.handle, entry)) {
+        case Examined::kVanished:
+          listing.mutable_entries()->RemoveLast();
+          continue;
+        case Examined::kNo:
+          entry.set_type(raw.type);
+          entry.set_ino(export_ino(device_of(found.status), raw.ino, call_.nodes().root_device()));
+          break;
+        case Examined::kYes:  // its node says both
+          entry.clear_type();
+          entry.clear_ino();
+          break;
+      }
+      const std::size_t size = entry.ByteSizeLong() + kFieldHeadBytes;
+      if (size > left) return false;
+      left -= size;
+    }
+  }
+
+  void go_deeper(const Found& top) {
+    std::vector<Level> levels;
+    levels.push_back({top.fd, top.handle, listings_.listings_size() - 1});
+    while (!levels.empty() && !full_) {
+      Level& level = levels.back();
+      const auto& entries = listings_.listings(level.listing).entries();
+      while (level.next_entry < entries.size() && !is_directory(entries[level.next_entry]))
+        ++level.next_entry;
+      if (level.next_entry == entries.size()) {
+        levels.pop_back();
+        continue;
+      }
+      const int entry = level.next_entry++;
+      const auto found =
+          call_.nodes().lookup(level.directory, level.handle, entries[entry].name(), NodeTable::Keep::kNo);
+      if (!found) continue;
+      schema::WalkListing& listing = *listings_.add_listings();
+      listing.set_parent(static_cast<std::uint32_t>(level.listing) + 1);
+      listing.set_entry(static_cast<std::uint32_t>(entry));
+      if (list(*found) && levels.size() < kWalkDepthMax)
+        levels.push_back({found->fd, found->handle, listings_.listings_size() - 1});
+    }
+  }
+
+  static bool is_directory(const schema::DirEntry& entry) {
+    return entry.has_node() && S_ISDIR(entry.node().attr().mode());
+  }
+
+  static constexpr std::size_t kFieldHeadBytes = 4;
+
+  Call& call_;
+  const bool deep_;
+  std::size_t left_;  // bytes
+  bool full_ = false;
+  schema::WalkListings listings_;
+};
+
+template <class Starts>
+Result<void> check_count(const Starts& starts) {
+  int names = starts.size();
+  for (const auto& start : starts) names += start.names_size();
+  if (names > kNamesAtOnceMax) return fail(from_errno(EINVAL), "too many names at once");
+  return {};
+}
+
+// Small files one after the other into one piece of memory.
+class FilesReader {
+ public:
+  FilesReader(Call& call, MutableSharedBytes memory) : call_(call), memory_(std::move(memory)) {}
+
+  void read_all() {
+    const auto& folders = call_.request().read_files().folders();
+    for (int folder = 0; folder < folders.size(); ++folder) {
+      const auto directory = call_.node(folders[folder].handle());
+      if (!directory) continue;
+      for (int name = 0; name < folders[folder].names_size(); ++name) {
+        if (call_.incoming()->cancelled()) return;
+        const auto found = call_.nodes().lookup(*directory, folders[folder].handle(),
+                                                folders[folder].names(name), NodeTable::Keep::kNo);
+        if (!found) continue;
+        schema::FileBytes file;
+        *file.mutable_node() = call_.node_of(*found);
+        const auto& known = folders[folder].known_changes();
+        file.set_unchanged(name < known.size() && known[name] != 0 &&
+                           known[name] == file.node().attr().change());
+        if (!add(*found, file.unchanged())) continue;
+        file.set_folder(static_cast<std::uint32_t>(folder));
+        file.set_name(static_cast<std::uint32_t>(name));
+        if (!file.unchanged()) file.set_length(static_cast<std::uint32_t>(found->status.stx_size));
+        *call_.reply.mutable_read_files()->add_files() = std::move(file);
+      }
+    }
+  }
+
+  [[nodiscard]] SharedBytes bytes() const { return memory_.first(used_); }
+
+ private:
+  // Opened with the kernel's permission check, as for OPEN.
+  bool add(const NodeTable::Found& found, bool unchanged) {
+    const std::uint64_t size = found.status.stx_size;
+    const bool fits = size <= call_.request().read_files().file_bytes_max() && size <= memory_.size() - used_;
+    if (!S_ISREG(found.status.stx_mode) || !fits) return false;
+    const auto fd = reopen(*found.fd, O_RDONLY);
+    if (!fd) return false;
+    if (unchanged) return true;
+    const auto read = read_fully(*fd, 0, memory_.bytes.subspan(used_, size));
+    if (!read || *read != size) return false;  // it is being changed
+    used_ += size;
+    return true;
+  }
+
+  Call& call_;
+  const MutableSharedBytes memory_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace
+
+Result<void> walk(Call& call) {
+  const auto& request = call.request().walk();
+  TUSK_TRY(check_count(request.starts()));
+  const ByteCount capacity = call.incoming()->reply_body_capacity();
+  SubtreeLister lister(call, std::min(reply_body_bytes(call.request()), capacity));
+  lister.list_all();
+
+  SharedBytes plain = [&] {
+    const MutableSharedBytes memory = allocate_bytes(lister.listings().ByteSizeLong());
+    lister.listings().SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(memory.bytes.data()));
+    return memory.first(memory.size());
+  }();
+  schema::WalkReply& reply = *call.reply.mutable_walk();
+  reply.set_length(static_cast<std::uint32_t>(plain.size()));
+  auto packed = rpc::compress_if_it_helps(plain.bytes);
+  reply.set_compressed(packed.has_value());
+  call.body = packed ? std::move(*packed) : std::move(plain);
+  if (call.body.size() > capacity) return fail(from_errno(EINVAL), "no room for the answer");
+  return {};
+}
+
+Result<void> read_files(Call& call) {
+  const auto& request = call.request().read_files();
+  TUSK_TRY(check_count(request.folders()));
+  const ByteCount capacity = call.incoming()->reply_body_capacity();
+  FilesReader reader(call, allocate_bytes(std::min(reply_body_bytes(call.request()), capacity)));
+  reader.read_all();
+
+  schema::ReadFilesReply& reply = *call.reply.mutable_read_files();
+  call.body = reader.bytes();
+  reply.set_length(static_cast<std::uint32_t>(call.body.size()));
+  if (!request.compress()) return {};
+  if (auto packed = rpc::compress_if_it_helps(call.body.bytes)) {
+    reply.set_compressed(true);
+    call.body = std::move(*packed);
+  }
+  return {};
+}
+
+}  // namespace tusk::server::ops

@@ -95,7 +95,8 @@ bool DirectoryCache::note_miss(const Asker& asker, const std::shared_ptr<Inode>&
     Directory& known = *directory->directory;
     const bool busy =
         known.listing && (known.listing->loading() || known.listing->entries.size() > kRefreshedMax);
-    if (++known.misses < kMissesToList || busy) return false;
+    const bool walking = core_.foresight.going_on(core_.scheduler.now());
+    if (++known.misses < (walking ? 1 : kMissesToList) || busy) return false;
   }
   (void)begin(asker, directory);
   return true;

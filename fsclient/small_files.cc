@@ -31,9 +31,16 @@ void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
     expected = streamed != 0 || file->file->asked_ahead;
     file->file->opened_at = now;
   }
-  if (!parent || !goes_on(parent.get(), expected, streamed, now)) return;
+  if (!parent) return;
+  std::shared_ptr<Inode> previous;
+  {
+    const std::lock_guard lock(mutex_);
+    previous = last_file_.lock();
+    last_file_ = file;
+  }
+  if (!goes_on(parent.get(), expected, streamed, now)) return;
   core_.foresight.note_step(now);
-  fetch_next(parent, *file);
+  fetch_next(parent, previous.get(), file.get());
 }
 
 // True: more should be on its way.
@@ -67,48 +74,44 @@ bool SmallFiles::wait_for(Inode& file, std::move_only_function<void()>& then) {
 
 // ---------------------------------------------------------------- asking
 
-void SmallFiles::fetch_next(const std::shared_ptr<Inode>& parent, const Inode& opened) {
+void SmallFiles::fetch_next(const std::shared_ptr<Inode>& parent, const Inode* previous,
+                            const Inode* opened) {
   std::vector<std::shared_ptr<Request>> requests;
   ByteCount room = 0;
+  std::vector<Sibling> files = files_of(parent);
+  const VisitOrder order = guess_order(files, previous, opened);
   {
     const std::lock_guard lock(mutex_);
     room = window_.room();
   }
-  bool more = add_files_of(parent, &opened, room, requests);
+  put_in_order(files, order, opened);
+  bool more = add(parent, std::move(files), room, requests);
   if (more)
-    for (const auto& directory : tree_.upcoming(kDirectoriesAhead))
-      if (more = add_files_of(directory, nullptr, room, requests); !more) break;
+    for (const auto& directory : tree_.upcoming(kDirectoriesAhead)) {
+      files = files_of(directory);
+      put_in_order(files, order, nullptr);
+      if (more = add(directory, std::move(files), room, requests); !more) break;
+    }
   for (const auto& request : requests) send(request);
 }
 
-// Those after `after` first, then those before it: not every program goes in the order of the listing.
-bool SmallFiles::add_files_of(const std::shared_ptr<Inode>& directory, const Inode* after, ByteCount& room,
-                              std::vector<std::shared_ptr<Request>>& requests) {
-  struct Candidate {
-    std::string name;
-    std::shared_ptr<Inode> inode;
-  };
-  std::vector<Candidate> candidates;
-  {
-    const std::lock_guard lock(directory->mutex);
-    if (!directory->directory || !directory->directory->listing) return true;
-    const auto& entries = directory->directory->listing->entries;
-    const auto place = std::ranges::find_if(entries, [after](const ListedEntry& entry) {
-      return after != nullptr && entry.inode.get() == after;
-    });
-    const auto first = place == entries.end() ? 0u : static_cast<std::size_t>(place - entries.begin());
-    const std::size_t count = std::min(entries.size(), kRequestsMax * kFilesMax);
-    for (std::size_t i = 0; i < count; ++i) {
-      const ListedEntry& entry = entries[(first + i) % entries.size()];
-      if (entry.inode && entry.type == DT_REG) candidates.push_back({entry.name, entry.inode});
-    }
-  }
+std::vector<Sibling> SmallFiles::files_of(const std::shared_ptr<Inode>& directory) {
+  std::vector<Sibling> files;
+  const std::lock_guard lock(directory->mutex);
+  if (!directory->directory || !directory->directory->listing) return files;
+  for (const ListedEntry& entry : directory->directory->listing->entries)
+    if (entry.inode && entry.type == DT_REG) files.push_back({entry.name, entry.ino, entry.inode});
+  return files;
+}
+
+bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,
+                     std::vector<std::shared_ptr<Request>>& requests) {
   TimePoint run_started{};
   {
     const std::lock_guard lock(mutex_);
     run_started = run_started_;
   }
-  for (Candidate& candidate : candidates) {
+  for (Sibling& candidate : files) {
     if (room == 0) return false;
     ByteCount size = 0;
     std::uint64_t known_change = 0;

@@ -65,10 +65,11 @@ class SmallFiles {
   };
 
   [[nodiscard]] bool goes_on(const Inode* parent, bool expected, std::uint64_t streamed, TimePoint now);
-  void fetch_next(const std::shared_ptr<Inode>& parent, const Inode& opened);
+  void fetch_next(const std::shared_ptr<Inode>& parent, const Inode* previous, const Inode* opened);
+  [[nodiscard]] static std::vector<Sibling> files_of(const std::shared_ptr<Inode>& directory);
   // False: there is room for no more.
-  bool add_files_of(const std::shared_ptr<Inode>& directory, const Inode* after, ByteCount& room,
-                    std::vector<std::shared_ptr<Request>>& requests);
+  bool add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,
+           std::vector<std::shared_ptr<Request>>& requests);
   [[nodiscard]] bool claim(Inode& file, TimePoint run_started, ByteCount& size, std::uint64_t& known_change);
   void send(const std::shared_ptr<Request>& request);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
@@ -87,6 +88,7 @@ class SmallFiles {
   std::uint32_t requests_ = 0;
   TimePoint last_open_ = TimePoint::min();
   TimePoint run_started_ = TimePoint::min();
+  std::weak_ptr<Inode> last_file_;
   const void* last_parent_ = nullptr;  // to compare with only
   std::uint32_t run_ = 0;              // opens one after the other in one directory
   std::uint32_t misses_ = 0;

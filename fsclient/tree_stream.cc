@@ -19,6 +19,11 @@ std::shared_ptr<Inode> parent_of(Inode& inode) {
   return inode.parent.lock();
 }
 
+void remember_child(Inode& parent, const std::shared_ptr<Inode>& child) {
+  const std::lock_guard lock(parent.mutex);
+  if (parent.directory) parent.directory->last_child = child;
+}
+
 std::shared_ptr<Inode> nearest_common_ancestor(const std::shared_ptr<Inode>& a,
                                                const std::shared_ptr<Inode>& b) {
   std::unordered_set<const Inode*> above;
@@ -59,7 +64,8 @@ void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directo
   begin_if_new(now);
   core_.foresight.note_step(now);
   if (streamed != 0 && here) use(streamed);
-  if (parent && !here && !coming) spread(parent, *directory, now);
+  if (parent && !here && !coming) miss(parent, directory, now);
+  if (parent) remember_child(*parent, directory);
   ask_more(asker);
 }
 
@@ -80,33 +86,53 @@ void TreeStream::begin_if_new(TimePoint now) {
 
 void TreeStream::use(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
+  misses_ = 0;
   window_.use(number);
   streamed_.erase(streamed_.begin(), streamed_.upper_bound(number));
 }
 
-// All that is in `parent` is likely to be wanted, from `first` on.
-void TreeStream::spread(const std::shared_ptr<Inode>& parent, const Inode& first, TimePoint now) {
-  std::vector<Subdirectory> all;
-  std::size_t at = 0;
+void TreeStream::miss(const std::shared_ptr<Inode>& parent, const std::shared_ptr<Inode>& directory,
+                      TimePoint now) {
+  bool again = false;
+  {
+    const std::lock_guard lock(mutex_);
+    again = ++misses_ > kMissesMax;
+    if (again) {
+      misses_ = 0;
+      window_.restart();
+      streamed_.clear();
+    }
+  }
+  {
+    const std::lock_guard lock(parent->mutex);
+    if (!again && within(parent->directory->spread_at, Foresight::kAgeMax, now)) return;
+    parent->directory->spread_at = now;
+  }
+  put_in_front(spread(parent, directory, now));
+}
+
+// All that is in `parent` is likely to be wanted, from `first` on. If the listing of `parent` is not known,
+// it is the first that is.
+std::vector<TreePlace> TreeStream::spread(const std::shared_ptr<Inode>& parent,
+                                          const std::shared_ptr<Inode>& first, TimePoint now) {
+  std::vector<Sibling> all;
+  std::shared_ptr<Inode> previous;
   {
     const std::lock_guard lock(parent->mutex);
     Directory& known = *parent->directory;
-    if (!known.listing || !known.listing->complete || within(known.spread_at, Foresight::kAgeMax, now))
-      return;
-    known.spread_at = now;
-    for (const ListedEntry& entry : known.listing->entries) {
-      if (!entry.inode || entry.type != DT_DIR) continue;
-      if (entry.inode.get() == &first) at = all.size();
-      all.push_back({entry.name, entry.ino, entry.inode});
-    }
+    previous = known.last_child.lock();
+    if (!known.listing || !known.listing->complete) return {{{}, "", parent, now}};
+    for (const ListedEntry& entry : known.listing->entries)
+      if (entry.inode && entry.type == DT_DIR) all.push_back({entry.name, entry.ino, entry.inode});
   }
-  if (all.empty()) return;
+  put_in_order(all, guess_order(all, previous.get(), first.get()), first.get());
   std::vector<TreePlace> places;
-  for (const Subdirectory& next : in_order_of_visit(std::move(all), at))
-    places.push_back({parent, next.name, next.inode, now});
-  put_in_front(std::move(places));
+  places.reserve(all.size());
+  for (const Sibling& next : all) places.push_back({parent, next.name, next.inode, now});
+  return places;
 }
 
+// The second directory shortly after a first one: what they have in common is being gone through.
 void TreeStream::examine(const Asker& asker, const std::shared_ptr<Inode>& directory) {
   const TimePoint now = core_.scheduler.now();
   std::shared_ptr<Inode> other;
@@ -117,16 +143,16 @@ void TreeStream::examine(const Asker& asker, const std::shared_ptr<Inode>& direc
     examined_at_ = now;
   }
   if (!other || other == directory) return;
-  const std::shared_ptr<Inode> top = nearest_common_ancestor(directory, other);
+  // The way down from there: its first step is what to go on from.
+  std::shared_ptr<Inode> first = directory;
+  std::shared_ptr<Inode> top = nearest_common_ancestor(directory, other);
   if (!top) return;
-  {
-    const std::lock_guard lock(top->mutex);
-    if (!top->directory || within(top->directory->spread_at, Foresight::kAgeMax, now)) return;
-    top->directory->spread_at = now;
-  }
+  for (auto next = parent_of(*first); first != top && next && next != top; next = parent_of(*first))
+    first = next;
   begin_if_new(now);
   core_.foresight.note_step(now);
-  put_in_front({{{}, "", top, now}});
+  miss(top, first, now);
+  remember_child(*top, first);
   ask_more(asker);
 }
 

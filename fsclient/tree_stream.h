@@ -31,6 +31,8 @@ class TreeStream {
   static constexpr ByteCount kRequestMin = 16 * 1024;
   static constexpr std::uint32_t kRequestsMax = 8;
   static constexpr std::size_t kNamesMax = 1024;  // of one request
+  // Directories in a row that were not listed ahead: it was done in a wrong order.
+  static constexpr std::uint32_t kMissesMax = 2;
 
   TreeStream(Core& core, Facts& facts, DirectoryCache& names) : core_(core), facts_(facts), names_(names) {}
 
@@ -66,7 +68,10 @@ class TreeStream {
   [[nodiscard]] static bool went_on(Inode& parent, TimePoint now);
   void begin_if_new(TimePoint now);
   void use(std::uint64_t number);
-  void spread(const std::shared_ptr<Inode>& parent, const Inode& first, TimePoint now);
+  // The program has come to a directory that was not listed ahead.
+  void miss(const std::shared_ptr<Inode>& parent, const std::shared_ptr<Inode>& directory, TimePoint now);
+  [[nodiscard]] static std::vector<TreePlace> spread(const std::shared_ptr<Inode>& parent,
+                                                     const std::shared_ptr<Inode>& first, TimePoint now);
   void put_in_front(std::vector<TreePlace> places);
 
   void ask_more(const Asker& asker);
@@ -93,6 +98,7 @@ class TreeStream {
   AheadWindow window_{kWindowFirst, kWindowMax};
   TreeWalk walk_;
   std::uint32_t requests_ = 0;
+  std::uint32_t misses_ = 0;
   ByteCount listing_bytes_ = 4096;                          // of one directory, a moving mean
   std::map<std::uint64_t, std::weak_ptr<Inode>> streamed_;  // by the window's numbers
   std::weak_ptr<Inode> examined_;                           // the directory last examined ...

@@ -24,16 +24,23 @@ struct TreePlace {
   TimePoint queued{};  // a program that was there since needs it no more
 };
 
-// One of the directories in a directory, in the order of its listing.
-struct Subdirectory {
+// One of several things in one directory, which are kept in the order of its listing.
+struct Sibling {
   std::string name;
   std::uint64_t ino = 0;
   std::shared_ptr<Inode> inode;
 };
 
-// The order in which a program comes to them that has come to the one at `first` first: find and du go in
-// the order of the listing, ls -R by name, cp -r by inode number. `first` is the first of the result.
-[[nodiscard]] std::vector<Subdirectory> in_order_of_visit(std::vector<Subdirectory> all, std::size_t first);
+// In which order a program goes through a directory: find and du in that of the listing, ls -R, git and rsync
+// by name, cp -r by inode number.
+enum class VisitOrder : std::uint8_t { kListing, kName, kInode };
+
+// The order in which `current` comes soonest after `previous` (null, or none of them: at the beginning).
+[[nodiscard]] VisitOrder guess_order(const std::vector<Sibling>& all, const Inode* previous,
+                                     const Inode* current);
+// What comes after `current`, then what is before it; `current` itself is the first. If it is none of them,
+// all from the beginning.
+void put_in_order(std::vector<Sibling>& all, VisitOrder order, const Inode* current);
 
 // Directories to be listed ahead, next first. Bounded: those furthest away are dropped.
 class TreeWalk {
@@ -42,7 +49,7 @@ class TreeWalk {
 
   void put_in_front(std::vector<TreePlace> places);
   [[nodiscard]] bool empty() const { return places_.empty(); }
-  [[nodiscard]] TreePlace take();
+  [[nodiscard]] TreePlace take();  // not empty
   void clear() { places_.clear(); }
 
  private:

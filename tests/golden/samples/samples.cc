@@ -100,7 +100,28 @@ std::vector<MessageSample> make_message_samples() {
     item.set_entries(true);
     item.set_name("file " + std::to_string(i));
   }
-  return {attach, read, invalidate};
+  MessageSample walk{"walk", {}};
+  auto& subtrees = *walk.request.mutable_walk();
+  subtrees.add_starts()->set_handle("a directory");
+  auto& start = *subtrees.add_starts();
+  start.set_handle("another");
+  start.add_names("src");
+  start.add_names("docs");
+  subtrees.set_limit_bytes(1 << 20);
+  subtrees.set_deep(true);
+
+  MessageSample read_files{"read-files", {}};
+  auto& files = *read_files.request.mutable_read_files();
+  auto& folder = *files.add_folders();
+  folder.set_handle("a directory");
+  folder.add_names("README");
+  folder.add_names("LICENSE");
+  folder.add_known_changes(0);
+  folder.add_known_changes(0x0123456789abcdef);
+  files.set_file_bytes_max(64 << 10);
+  files.set_limit_bytes(1 << 20);
+  files.set_compress(true);
+  return {attach, read, invalidate, walk, read_files};
 }
 
 }  // namespace

@@ -242,6 +242,27 @@ Result<rpc::CallReply> FakeServer::remove(rpc::CallRequest& request) {
   return reply;
 }
 
+Result<rpc::CallReply> FakeServer::read_files(rpc::CallRequest& request) {
+  rpc::CallReply reply;
+  schema::ReadFilesReply& out = *reply.message.mutable_read_files();
+  const auto& folder = request.message.read_files().folders(0);
+  for (int i = 0; i < folder.names_size(); ++i) {
+    const auto found = names_.find(folder.names(i));
+    if (found == names_.end()) continue;
+    schema::FileBytes& file = *out.add_files();
+    file.set_name(static_cast<std::uint32_t>(i));
+    *file.mutable_node() = node(found->second);
+    file.set_unchanged(folder.known_changes(i) == found->second->change);
+    if (file.unchanged()) continue;
+    const std::string& content = found->second->content;
+    file.set_length(static_cast<std::uint32_t>(content.size()));
+    std::memcpy(request.reply_body.bytes.data() + reply.body_size, content.data(), content.size());
+    reply.body_size += content.size();
+  }
+  out.set_length(static_cast<std::uint32_t>(reply.body_size));
+  return reply;
+}
+
 Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
   const schema::Request& message = request.message;
   rpc::CallReply reply;
@@ -280,6 +301,8 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       return reply;
     case schema::Request::kReaddir:
       return list(request);
+    case schema::Request::kReadFiles:
+      return read_files(request);
     case schema::Request::kRemove:
       return remove(request);
     case schema::Request::kRename: {

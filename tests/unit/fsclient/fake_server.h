@@ -82,6 +82,7 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] Result<rpc::CallReply> write(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> list(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> remove(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> read_files(rpc::CallRequest& request);
   [[nodiscard]] Result<std::shared_ptr<File>> by_handle(const std::string& handle);
   [[nodiscard]] schema::Node node(const std::shared_ptr<File>& file);
   [[nodiscard]] schema::Attr attr(const File& file) const;

@@ -60,6 +60,8 @@ std::map<Request::OperationCase, Sample> samples(const std::string& root, const 
   add(true, [&](Request& r) {
     r.mutable_copy_range()->set_source(file), r.mutable_copy_range()->set_target(file);
   });
+  add(false, [&](Request& r) { r.mutable_walk()->add_starts()->set_handle(root); });
+  add(false, [&](Request& r) { r.mutable_read_files()->add_folders()->set_handle(root); });
   add(false, [&](Request& r) { r.mutable_lock()->set_handle(file); });
   return all;
 }

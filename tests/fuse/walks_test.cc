@@ -1,0 +1,120 @@
+// Programs that go through trees find what they come to here already, and find the right thing.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "tests/fuse/mounted/mounted_export.h"
+
+namespace tusk::test {
+namespace {
+
+using schema::Request;
+
+constexpr int kDirectories = 40;
+constexpr int kFiles = 12;  // in each
+
+class Walks : public MountedTest {
+ protected:
+  ExportSetup setup() override {
+    ExportSetup setup;
+    setup.loopback.delay = std::chrono::milliseconds(5);
+    setup.loopback.jitter = std::chrono::milliseconds(2);
+    return setup;
+  }
+  void SetUp() override {
+    MountedTest::SetUp();
+    if (!mounted_) return;
+    for (int d = 0; d < kDirectories; ++d) {
+      const std::string folder = "d" + std::to_string(d);
+      std::filesystem::create_directories(on_server(folder + "/deeper"));
+      for (int f = 0; f < kFiles; ++f) {
+        const std::string name = folder + (f < 3 ? "/deeper/f" : "/f") + std::to_string(f);
+        write_file(on_server(name), "content of " + name);
+      }
+      std::filesystem::create_symlink("f3", on_server(folder + "/link"));
+    }
+  }
+
+  // Path below `root`: what is there.
+  static std::map<std::string, std::string> look_at_all(const std::filesystem::path& root) {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+      const struct stat st = status(entry.path());
+      std::string what = std::to_string(st.st_mode) + " " + std::to_string(st.st_mtim.tv_nsec);
+      if (S_ISLNK(st.st_mode)) what += " " + std::filesystem::read_symlink(entry.path()).string();
+      if (S_ISREG(st.st_mode)) what += " " + std::to_string(st.st_size);
+      all[std::filesystem::relative(entry.path(), root)] = what;
+    }
+    return all;
+  }
+  static std::map<std::string, std::string> read_all(const std::filesystem::path& root) {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
+      if (std::filesystem::is_regular_file(entry.symlink_status()))
+        all[std::filesystem::relative(entry.path(), root)] = read_file(entry.path());
+    return all;
+  }
+  std::uint64_t calls(Request::OperationCase kind) { return mounted_->caller().calls(kind); }
+};
+
+TEST_F(Walks, AskAboutATreeAFewTimes) {
+  const auto before = mounted_->caller().calls();
+  EXPECT_EQ(look_at_all(mounted_->path()), look_at_all(mounted_->exported()));
+  EXPECT_GT(calls(Request::kWalk), 0u);
+  EXPECT_LE(mounted_->caller().calls() - before, 20u);
+}
+
+TEST_F(Walks, OpenSmallFilesAFewAtATime) {
+  EXPECT_EQ(read_all(mounted_->path()), read_all(mounted_->exported()));
+  EXPECT_GT(calls(Request::kReadFiles), 0u);
+  EXPECT_LE(calls(Request::kOpen), 40u);
+  EXPECT_LE(mounted_->caller().calls(), 120u);
+}
+
+TEST_F(Walks, SeeWhatThisMountChangesOnTheWay) {
+  (void)read_all(mounted_->path());
+  for (int d = 0; d < kDirectories; ++d) {
+    const std::string folder = "d" + std::to_string(d);
+    write_file(in_mount(folder + "/f5"), "changed");
+    write_file(in_mount(folder + "/new"), "made");
+    EXPECT_EQ(::unlink(in_mount(folder + "/f6").c_str()), 0);
+    EXPECT_EQ(::rename(in_mount(folder + "/f7").c_str(), in_mount(folder + "/deeper/moved").c_str()), 0);
+    EXPECT_EQ(read_file(in_mount(folder + "/f5")), "changed");
+  }
+  EXPECT_EQ(read_all(mounted_->path()), read_all(mounted_->exported()));
+  EXPECT_EQ(look_at_all(mounted_->path()), look_at_all(mounted_->exported()));
+}
+
+// N3, C5
+TEST_F(Walks, FilesThatAreOpenWithoutTheServerAreOpenFilesAllTheSame) {
+  (void)look_at_all(mounted_->path());
+  std::vector<std::unique_ptr<Fd>> open;
+  for (int d = 0; d < kDirectories; ++d)
+    for (int f = 3; f < kFiles; ++f)
+      open.push_back(
+          std::make_unique<Fd>(in_mount("d" + std::to_string(d) + "/f" + std::to_string(f)), O_RDONLY));
+  EXPECT_LT(calls(Request::kOpen), open.size() / 2);
+  EXPECT_EQ(::flock(open[100]->get(), LOCK_EX | LOCK_NB), 0);
+  for (int d = 0; d < kDirectories; ++d) std::filesystem::remove_all(in_mount("d" + std::to_string(d)));
+  std::size_t number = 0;
+  for (int d = 0; d < kDirectories; ++d)
+    for (int f = 3; f < kFiles; ++f) {
+      const std::string name = "d" + std::to_string(d) + "/f" + std::to_string(f);
+      std::string text(100, '\0');
+      text.resize(static_cast<std::size_t>(::pread(open[number++]->get(), text.data(), text.size(), 0)));
+      EXPECT_EQ(text, "content of " + name);
+    }
+}
+
+TEST_F(Walks, FilesThatMayNotBeReadAreNot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "skipped, because only root can make files of others";
+  for (int f = 3; f < kFiles; ++f) ::chmod(on_server("d1/f" + std::to_string(f)).c_str(), 0);
+  const auto content = read_all(mounted_->path());  // as root
+  EXPECT_EQ(content.at("d1/f5"), "content of d1/f5");
+}
+
+}  // namespace
+}  // namespace tusk::test

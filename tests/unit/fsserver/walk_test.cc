@@ -1,0 +1,237 @@
+// WALK and READ_FILES: whole subtrees and many small files in one answer, within their limits whatever is
+// asked for.
+#include <map>
+#include <set>
+
+#include "mount.h"
+#include "proto/rpc/compression.h"
+
+namespace tusk::server {
+namespace {
+
+using schema::Request;
+
+struct Walked {
+  schema::WalkListings listings;
+
+  // Paths of the entries, each below the start's own name in the request ("": a start by its handle).
+  [[nodiscard]] std::set<std::string> paths(const Request& request) const {
+    std::vector<std::string> of;
+    std::set<std::string> all;
+    for (const schema::WalkListing& listing : listings.listings()) {
+      std::string path;
+      if (listing.parent() != 0)
+        path = of.at(listing.parent() - 1) +
+               listings.listings(static_cast<int>(listing.parent()) - 1)
+                   .entries(static_cast<int>(listing.entry()))
+                   .name() +
+               "/";
+      else if (listing.name() != 0)
+        path = request.walk()
+                   .starts(static_cast<int>(listing.start()))
+                   .names(static_cast<int>(listing.name()) - 1) +
+               "/";
+      of.push_back(path);
+      for (const schema::DirEntry& entry : listing.entries()) all.insert(path + entry.name());
+    }
+    return all;
+  }
+};
+
+class Walking : public testing::Test {
+ protected:
+  Request from(const std::string& handle, std::vector<std::string> names, bool deep = true,
+               std::uint32_t limit = 1 << 20) {
+    Request request;
+    request.mutable_walk()->set_deep(deep);
+    request.mutable_walk()->set_limit_bytes(limit);
+    auto& start = *request.mutable_walk()->add_starts();
+    start.set_handle(handle);
+    for (std::string& name : names) start.add_names(std::move(name));
+    return request;
+  }
+  Walked walk(const Request& request) { return unpack(EXPECT_OK(mount.call(request, {}, 1 << 20))); }
+  static Walked unpack(const Answer& answer) {
+    SharedBytes plain = answer.body;
+    const schema::WalkReply& reply = answer.reply.walk();
+    if (reply.compressed()) plain = *rpc::decompress(plain.bytes, reply.length());
+    Walked walked;
+    EXPECT_TRUE(walked.listings.ParseFromArray(plain.bytes.data(), static_cast<int>(plain.size())));
+    EXPECT_EQ(plain.size(), reply.length());
+    return walked;
+  }
+  void make(std::string_view path) { std::filesystem::create_directories(dir / path); }
+
+  TempDir dir;
+  Server server{dir.path()};
+  Mount mount{server};
+};
+
+TEST_F(Walking, GoesThroughAllThatIsBelow) {
+  make("a/b/c");
+  make("d");
+  write_file(dir / "a/b/file", "12345");
+  write_file(dir / "d/other", "");
+  const Request request = from(mount.root(), {});
+  const Walked walked = walk(request);
+  EXPECT_EQ(walked.paths(request), (std::set<std::string>{"a", "d", "a/b", "a/b/c", "a/b/file", "d/other"}));
+  EXPECT_EQ(walked.listings.listings(0).directory().handle(), mount.root());
+  // An entry says all that READDIR would.
+  for (const auto& listing : walked.listings.listings())
+    for (const auto& entry : listing.entries())
+      if (entry.name() == "file") {
+        EXPECT_EQ(entry.node().handle(), mount.handle("a/b/file"));
+        EXPECT_EQ(entry.node().attr().size(), 5u);
+        EXPECT_TRUE(entry.node().attr().no_xattrs());
+      }
+}
+
+TEST_F(Walking, ListsWhatIsNamedAndStopsThereUnlessItIsToGoDeep) {
+  make("a/b/c");
+  make("x/y");
+  const Request request = from(mount.root(), {"x", "a"}, false);
+  EXPECT_EQ(walk(request).paths(request), (std::set<std::string>{"x/y", "a/b"}));
+  EXPECT_EQ(walk(request).listings.listings(0).directory().handle(), mount.handle("x"));
+}
+
+TEST_F(Walking, TellsTargetsOfLinks) {
+  std::filesystem::create_symlink("to/there", dir / "link");
+  const auto listing = walk(from(mount.root(), {})).listings.listings(0);
+  EXPECT_EQ(listing.entries(0).link_target(), "to/there");
+}
+
+TEST_F(Walking, SaysWhatCannotBeListed) {
+  make("good");
+  write_file(dir / "file", "");
+  std::filesystem::create_symlink("good", dir / "link");
+  const auto listings = walk(from(mount.root(), {"gone", "file", "link", "..", "a/b", "", "good"})).listings;
+  ASSERT_EQ(listings.listings_size(), 7);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(listings.listings(i).unlisted(), i < 6) << i;
+    EXPECT_TRUE(listings.listings(i).entries().empty());
+  }
+}
+
+TEST_F(Walking, StopsAtItsLimitAndTheRestCanBeAskedFor) {
+  for (int i = 0; i < 40; ++i) {
+    make("d" + std::to_string(i));
+    for (int j = 0; j < 5; ++j) write_file(dir / ("d" + std::to_string(i) + "/f" + std::to_string(j)), "");
+  }
+  std::vector<std::string> left;
+  for (int i = 0; i < 40; ++i) left.push_back("d" + std::to_string(i));
+  std::set<std::string> seen;
+  int requests = 0;
+  while (!left.empty() && requests < 100) {
+    const Request request = from(mount.root(), left, true, 4096);
+    const Walked walked = walk(request);
+    EXPECT_LE(walked.listings.ByteSizeLong(), 4096u);
+    ASSERT_GT(walked.listings.listings_size(), 0);
+    for (const std::string& path : walked.paths(request)) seen.insert(path);
+    left.erase(left.begin(), left.begin() + walked.listings.listings_size());
+    ++requests;
+  }
+  EXPECT_EQ(seen.size(), 200u);
+  EXPECT_GT(requests, 5);
+}
+
+TEST_F(Walking, LeavesDirectoriesThatFitInNoAnswerToReadDir) {
+  make("large");
+  make("small/inside");
+  for (int i = 0; i < 200; ++i) write_file(dir / ("large/" + std::to_string(i)), "");
+  const Request request = from(mount.root(), {"large", "small"}, true, 4096);
+  const Walked walked = walk(request);
+  ASSERT_EQ(walked.listings.listings_size(), 3);
+  EXPECT_TRUE(walked.listings.listings(0).unlisted());
+  EXPECT_EQ(walked.paths(request), (std::set<std::string>{"small/inside"}));
+  // Behind something that did fit it is not begun with.
+  EXPECT_EQ(walk(from(mount.root(), {"small", "large"}, true, 4096)).listings.listings_size(), 2);
+}
+
+TEST_F(Walking, IsBoundedWhateverIsAskedFor) {
+  make("a");
+  Request many;
+  for (int i = 0; i < 5000; ++i) many.mutable_walk()->add_starts()->set_handle(mount.root());
+  EXPECT_ERROR(mount.call(many, {}, 1 << 20), err(EINVAL));
+  Request names = from(mount.root(), std::vector<std::string>(5000, "a"));
+  EXPECT_ERROR(mount.call(names, {}, 1 << 20), err(EINVAL));
+  // More than the limit of all, and more than there is room for.
+  for (int i = 0; i < 300; ++i) write_file(dir / ("a/" + std::string(100, 'x') + std::to_string(i)), "");
+  const Answer answer = EXPECT_OK(mount.call(from(mount.root(), {"a"}, true, ~0u), {}, 8192));
+  EXPECT_LE(answer.body.size(), 8192u);
+  EXPECT_TRUE(unpack(answer).listings.listings(0).unlisted());
+  // No room at all is an error or nothing, never more than there is room for.
+  EXPECT_LE(mount.call(from(mount.root(), {"a"}, true, 0), {}, 0).body.size(), 0u);
+}
+
+TEST_F(Walking, KnowsNoHandlesButItsOwn) {
+  for (const std::string& handle : {std::string(), std::string(128, 'h'), std::string("short")}) {
+    const auto listings = walk(from(handle, {"a"})).listings;
+    ASSERT_EQ(listings.listings_size(), 1);
+    EXPECT_TRUE(listings.listings(0).unlisted());
+    EXPECT_FALSE(listings.listings(0).has_directory());
+  }
+}
+
+// ---------------------------------------------------------------- READ_FILES
+
+class ReadingFiles : public Walking {
+ protected:
+  Request files(const std::string& folder, std::vector<std::string> names, std::uint32_t limit = 1 << 20) {
+    Request request;
+    auto& message = *request.mutable_read_files();
+    message.set_limit_bytes(limit);
+    message.set_file_bytes_max(65536);
+    auto& from = *message.add_folders();
+    from.set_handle(folder);
+    for (std::string& name : names) from.add_names(std::move(name));
+    return request;
+  }
+  std::map<std::string, std::string> read(const Request& request) {
+    const Answer answer = EXPECT_OK(mount.call(request, {}, 1 << 20));
+    std::map<std::string, std::string> content;
+    std::size_t at = 0;
+    for (const schema::FileBytes& file : answer.reply.read_files().files()) {
+      const auto& folder = request.read_files().folders(static_cast<int>(file.folder()));
+      const std::string& name = folder.names(static_cast<int>(file.name()));
+      content[name] = file.unchanged() ? "unchanged" : answer.text().substr(at, file.length());
+      EXPECT_EQ(file.node().attr().size(), file.unchanged() ? file.node().attr().size() : file.length());
+      at += file.length();
+    }
+    EXPECT_EQ(at, answer.body.size());
+    return content;
+  }
+};
+
+TEST_F(ReadingFiles, BringsTheirBytesAndLeavesOutWhatIsNone) {
+  make("folder");
+  write_file(dir / "a", "one");
+  write_file(dir / "b", "");
+  write_file(dir / "c", "three");
+  write_file(dir / "large", std::string(70'000, 'l'));
+  std::filesystem::create_symlink("a", dir / "link");
+  EXPECT_EQ(read(files(mount.root(), {"a", "gone", "b", "folder", "link", "..", "large", "c"})),
+            (std::map<std::string, std::string>{{"a", "one"}, {"b", ""}, {"c", "three"}}));
+}
+
+TEST_F(ReadingFiles, StaysWithinItsLimit) {
+  for (const char* name : {"a", "b", "c"}) write_file(dir / name, std::string(4000, *name));
+  EXPECT_EQ(read(files(mount.root(), {"a", "b", "c"}, 9000)).size(), 2u);
+  EXPECT_EQ(EXPECT_OK(mount.call(files(mount.root(), {"a", "b", "c"}), {}, 5000)).body.size(), 4000u);
+  EXPECT_ERROR(mount.call(files(mount.root(), std::vector<std::string>(5000, "a")), {}, 1 << 20),
+               err(EINVAL));
+}
+
+TEST_F(ReadingFiles, SendsNoBytesThatTheClientHas) {
+  write_file(dir / "a", "one");
+  write_file(dir / "b", "two");
+  Request request = files(mount.root(), {"a", "b"});
+  auto& folder = *request.mutable_read_files()->mutable_folders(0);
+  const std::uint64_t change = EXPECT_OK(mount.lookup(mount.root(), "a")).reply.node().node().attr().change();
+  folder.add_known_changes(change);
+  // 0: a kernel that stamps coarsely does not vouch for so new a file.
+  EXPECT_EQ(read(request),
+            (std::map<std::string, std::string>{{"a", change != 0 ? "unchanged" : "one"}, {"b", "two"}}));
+}
+
+}  // namespace
+}  // namespace tusk::server

@@ -76,6 +76,7 @@ void Filesystem::after_pages_dropped(Inode& inode, std::move_only_function<void(
 
 AttributesReply Filesystem::attributes_for(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
+  inode.told_size = inode.size();
   return {options_.identity.to_local(inode.shown()), attributes_lifetime_locked(inode)};
 }
 

@@ -194,6 +194,7 @@ class Filesystem {
   [[nodiscard]] Duration attributes_lifetime_locked(Inode& inode);
   // Counts a reference of the kernel's.
   [[nodiscard]] EntryReply entry_for(const InodePointer& inode, Duration entry_lifetime);
+  // For the kernel, which is told them now.
   [[nodiscard]] AttributesReply attributes_for(Inode& inode);
   // The same for what the server has told just now.
   [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode);

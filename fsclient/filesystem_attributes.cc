@@ -11,6 +11,11 @@ namespace {
 // The kernel asks for it before every write, to take a written program's privileges away.
 constexpr std::string_view kCapability = "security.capability";
 
+bool known_to_be_removed(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.attributes.known() && inode.attributes.value().nlink == 0;
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- stat
@@ -39,9 +44,7 @@ void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, D
               [this, inode, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 // A removed directory that somebody is still in: the server has forgotten it, we have not.
-                const AttributesReply known = attributes_for(*inode);
-                if (!reply && reply.error().code == from_errno(ESTALE) && known.attr.mode != 0 &&
-                    known.attr.nlink == 0)
+                if (!reply && reply.error().code == from_errno(ESTALE) && known_to_be_removed(*inode))
                   return done(false);
                 if (!reply) return done(std::unexpected(reply.error()));
                 done(facts_.learn(*inode, reply->message.attr().attr(), started));

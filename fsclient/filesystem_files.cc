@@ -37,6 +37,10 @@ void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<c
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
   if (auto usable = still_locked(*file); !usable) return done(std::unexpected(usable.error()));
+  {
+    const std::lock_guard lock(file->inode->mutex);
+    if (auto& told = file->inode->told_size) told = std::max(*told, offset + bytes.size());
+  }
   if (appends) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
   if (!file->synchronous()) return write_behind_.write(asker, file, offset, bytes, std::move(done));
   write_behind_.write(asker, file, offset, bytes,

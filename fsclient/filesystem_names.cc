@@ -246,6 +246,11 @@ constexpr std::uint64_t kDotOffsets = 2;
 // Entries taken from the listing at a time; the kernel asks with a page or more, about 24 entries each.
 constexpr std::size_t kEntriesAtATime = 64;
 
+std::uint64_t ino_of(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.attributes.value().ino;
+}
+
 }  // namespace
 
 Result<Handle> Filesystem::open_directory(NodeId node) {
@@ -288,7 +293,7 @@ void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset
 }
 
 void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) {
-  const std::uint64_t ino = attributes_for(*read->directory->inode).attr.ino;
+  const std::uint64_t ino = ino_of(*read->directory->inode);
   bool added = false;
   for (const std::string_view dots : {".", ".."}) {
     if (read->offset >= dots.size()) continue;

@@ -8,6 +8,23 @@
 
 namespace tusk::client {
 
+namespace {
+
+Attributes locked_copy(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.shown();
+}
+
+// The kernel may have something else in mind: what was shown before, or even what was shown long before.
+bool others_changed(const Attributes& before, Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  const Attributes now = inode.shown();
+  if (inode.told_size && *inode.told_size != now.size) return true;
+  return before.mode != 0 && (before.size != now.size || !same_time(before.mtime, now.mtime));
+}
+
+}  // namespace
+
 // One open for reading that may find all it needs here, or on its way.
 struct Filesystem::WaitingOpen {
   Asker asker;
@@ -88,7 +105,8 @@ std::optional<Handle> Filesystem::open_here(const InodePointer& inode, std::uint
     const bool whole =
         file.data.has(held) && file.data.all_settled() && file.version.is(inode->attributes.value().change);
     const bool room = held_here_ + held.size() <= core_.cache.budget()->cap() / kHeldShare;
-    if (!whole || !room || attributes_lifetime_locked(*inode) == Duration::zero() ||
+    const bool known_size = !inode->told_size || *inode->told_size == held.size();
+    if (!whole || !room || !known_size || attributes_lifetime_locked(*inode) == Duration::zero() ||
         !core_.foresight.take(file.ahead, core_.scheduler.now()))
       return std::nullopt;
     file.data.hold(held);
@@ -124,20 +142,6 @@ void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
   }
 }
 
-namespace {
-
-Attributes locked_copy(Inode& inode) {
-  const std::lock_guard lock(inode.mutex);
-  return inode.shown();
-}
-
-// What was shown before may be what the kernel still has.
-bool others_changed(const Attributes& before, const Attributes& now) {
-  return before.mode != 0 && (before.size != now.size || !same_time(before.mtime, now.mtime));
-}
-
-}  // namespace
-
 void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags,
                            Done<OpenReply> done) {
   rpc::CallRequest call;
@@ -162,7 +166,7 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     const Attributes shown_before = locked_copy(*inode);
     Result<OpenReply> result =
         opened(inode, reply->message.open(), flags, started, body.bytes.first(reply->body_size));
-    if (!result || !others_changed(shown_before, locked_copy(*inode))) return done(std::move(result));
+    if (!result || !others_changed(shown_before, *inode)) return done(std::move(result));
     // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
     core_.scheduler.post_notification([&kernel = core_.kernel, id = inode->id, done = std::move(done),
                                        result = std::move(result)]() mutable {

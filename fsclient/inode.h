@@ -88,6 +88,8 @@ class Inode : public std::enable_shared_from_this<Inode> {
   CachedAttributes attributes;
   std::unique_ptr<FileState> file;       // regular files
   std::unique_ptr<Directory> directory;  // directories
+  // The size the kernel knows, at which it cuts reads: what it was told last, or has written since.
+  std::optional<ByteCount> told_size;
   std::optional<std::string> link_target;
   // Where it was seen last: what is next to it is likely to be wanted next.
   std::weak_ptr<Inode> parent;

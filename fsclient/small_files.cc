@@ -9,10 +9,7 @@
 namespace tusk::client {
 namespace {
 
-Attributes shown(Inode& inode) {
-  const std::lock_guard lock(inode.mutex);
-  return inode.shown();
-}
+constexpr std::size_t kNodeBytes = 128;  // beside its name: a folder's handle, a change counter
 
 }  // namespace
 
@@ -38,7 +35,7 @@ void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
     previous = last_file_.lock();
     last_file_ = file;
   }
-  if (!goes_on(parent.get(), expected, streamed, now)) return;
+  if (unknown_ || !goes_on(parent.get(), expected, streamed, now)) return;
   core_.foresight.note_step(now);
   fetch_next(parent, previous.get(), file.get());
 }
@@ -117,12 +114,13 @@ bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Siblin
     std::uint64_t known_change = 0;
     if (!claim(*candidate.inode, run_started, size, known_change)) continue;
     const bool full = requests.empty() || requests.back()->bytes + size > kRequestMax ||
-                      requests.back()->files == kFilesMax;
+                      requests.back()->files == kFilesMax || requests.back()->name_bytes > kNameBytesMax;
     if (full) requests.push_back(std::make_shared<Request>());
     Request& request = *requests.back();
     if (request.folders.empty() || request.folders.back().directory != directory)
       request.folders.push_back({directory, {}, {}, {}});
     Folder& folder = request.folders.back();
+    request.name_bytes += candidate.name.size() + kNodeBytes;
     folder.names.push_back(std::move(candidate.name));
     folder.files.push_back(std::move(candidate.inode));
     folder.known_changes.push_back(known_change);
@@ -191,6 +189,7 @@ void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
     window_.end(request->cost);
     --requests_;
   }
+  if (!reply && reply.error().code == ErrorCode::kUnsupported) unknown_ = true;
   for (const Folder& folder : request->folders)
     for (const auto& file : folder.files) release(*file);
   core_.cache.trim();
@@ -237,12 +236,7 @@ void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::
   Inode& inode = *folder.files[index];
   const schema::Attr& attr = told.node().attr();
   if (told.node().handle() != inode.handle || !S_ISREG(attr.mode())) return;
-  const Attributes before = shown(inode);
   facts_.learn(inode, attr, started);
-  // The kernel may still have the old size, at which it would cut every read: only an open at the server
-  // makes it ask anew.
-  const Attributes now = shown(inode);
-  if (before.size != now.size || !same_time(before.mtime, now.mtime)) return;
   names_.learn_name_ahead(*folder.directory, folder.names[index], folder.files[index], started);
   std::uint64_t number = 0;
   {

@@ -9,6 +9,7 @@
 // Thread-safe. No lock may be held by who calls it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,7 @@ class SmallFiles {
   static constexpr ByteCount kWindowMax = 16 * 1024 * 1024;
   static constexpr ByteCount kRequestMax = 1024 * 1024;
   static constexpr std::size_t kFilesMax = 1024;  // of one request
+  static constexpr std::size_t kNameBytesMax = 128 * 1024;
   static constexpr std::uint32_t kRequestsMax = 8;
   // What a file costs at least: its facts are sent, too.
   static constexpr ByteCount kCostMin = 512;
@@ -58,6 +60,7 @@ class SmallFiles {
   struct Request {
     std::vector<Folder> folders;
     std::size_t files = 0;
+    std::size_t name_bytes = 0;
     ByteCount bytes = 0;  // expected
     ByteCount cost = 0;
     TimePoint started{};
@@ -92,6 +95,7 @@ class SmallFiles {
   const void* last_parent_ = nullptr;  // to compare with only
   std::uint32_t run_ = 0;              // opens one after the other in one directory
   std::uint32_t misses_ = 0;
+  std::atomic<bool> unknown_{false};  // the server is older than READ_FILES
 };
 
 }  // namespace tusk::client

@@ -11,6 +11,7 @@ namespace tusk::client {
 namespace {
 
 constexpr std::size_t kAncestorsMax = 64;
+constexpr std::size_t kHandleBytes = 128;  // at most
 
 bool within(TimePoint earlier, Duration span, TimePoint now) { return earlier + span >= now; }
 
@@ -59,7 +60,7 @@ void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directo
     known.visited_at = now;
     known.spread_at = TimePoint::min();
   }
-  const bool step = parent && went_on(*parent, now);
+  const bool step = parent && went_on(*parent, now) && !unknown_;
   if (!step && !(streamed != 0 && here)) return;
   begin_if_new(now);
   core_.foresight.note_step(now);
@@ -142,7 +143,7 @@ void TreeStream::examine(const Asker& asker, const std::shared_ptr<Inode>& direc
     examined_ = directory;
     examined_at_ = now;
   }
-  if (!other || other == directory) return;
+  if (!other || other == directory || unknown_) return;
   // The way down from there: its first step is what to go on from.
   std::shared_ptr<Inode> first = directory;
   std::shared_ptr<Inode> top = nearest_common_ancestor(directory, other);
@@ -191,7 +192,10 @@ std::shared_ptr<TreeStream::Request> TreeStream::next_request() {
       // Somewhat more than will fit: what is not reached is asked for again.
       const ByteCount fitting = request->limit * 3 / 2 / std::max<ByteCount>(1, listing_bytes_);
       const auto count = std::clamp<std::size_t>(fitting, 8, kNamesMax);
-      while (places.size() < count && !walk_.empty()) places.push_back(walk_.take());
+      for (std::size_t bytes = 0; places.size() < count && bytes < kNameBytesMax && !walk_.empty();) {
+        places.push_back(walk_.take());
+        bytes += places.back().name.size() + kHandleBytes;
+      }
       window_.begin(request->limit);
       ++requests_;
     }
@@ -256,6 +260,7 @@ void TreeStream::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
     if (!taken) core_.last_error.set("listing ahead: " + taken.error().message());
     if (!told.empty()) put_in_front(not_reached(*request, told));
   }
+  if (!reply && reply.error().code == ErrorCode::kUnsupported) unknown_ = true;
   for (const auto& directory : request->directories) names_.handle_walk_end(directory);
   {
     const std::lock_guard lock(mutex_);

@@ -8,6 +8,7 @@
 // Thread-safe. No lock may be held by who calls it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,6 +32,7 @@ class TreeStream {
   static constexpr ByteCount kRequestMin = 16 * 1024;
   static constexpr std::uint32_t kRequestsMax = 8;
   static constexpr std::size_t kNamesMax = 1024;  // of one request
+  static constexpr std::size_t kNameBytesMax = 128 * 1024;
   // Directories in a row that were not listed ahead: it was done in a wrong order.
   static constexpr std::uint32_t kMissesMax = 2;
 
@@ -99,6 +101,7 @@ class TreeStream {
   TreeWalk walk_;
   std::uint32_t requests_ = 0;
   std::uint32_t misses_ = 0;
+  std::atomic<bool> unknown_{false};                        // the server is older than WALK
   ByteCount listing_bytes_ = 4096;                          // of one directory, a moving mean
   std::map<std::uint64_t, std::weak_ptr<Inode>> streamed_;  // by the window's numbers
   std::weak_ptr<Inode> examined_;                           // the directory last examined ...

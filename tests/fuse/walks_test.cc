@@ -42,7 +42,7 @@ class Walks : public MountedTest {
   static std::map<std::string, std::string> look_at_all(const std::filesystem::path& root) {
     std::map<std::string, std::string> all;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-      const struct stat st = status(entry.path());
+      const struct stat st = status(entry.path().string());
       std::string what = std::to_string(st.st_mode) + " " + std::to_string(st.st_mtim.tv_nsec);
       if (S_ISLNK(st.st_mode)) what += " " + std::filesystem::read_symlink(entry.path()).string();
       if (S_ISREG(st.st_mode)) what += " " + std::to_string(st.st_size);

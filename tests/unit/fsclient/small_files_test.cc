@@ -94,6 +94,21 @@ TEST_F(SmallFile, OfAnotherSizeThanTheKernelKnowsIsOpenedAtTheServer) {
   EXPECT_EQ(opens(), before + 1);
 }
 
+TEST_F(SmallFile, WhoseNewSizeOnlyWeHaveHeardOfIsOpenedAtTheServer) {
+  const NodeId c = lookup("c").node;  // the kernel knows its size
+  server.put("c", "longer than what the kernel was told");
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  auto listed = new_answer<void>();
+  filesystem->read_directory(
+      {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));
+  EXPECT_TRUE(finished(listed));
+  filesystem->close_directory(directory);
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, c, O_RDONLY, into(opened));
+  EXPECT_TRUE(finished(opened));
+  EXPECT_EQ(kernel.attributes, std::vector{c});
+}
+
 TEST_F(SmallFile, ThatIsOnItsWayIsWaitedFor) {
   list();
   EXPECT_EQ(read_whole("a"), content('a'));

@@ -80,11 +80,13 @@ void Facts::forget(Inode& inode, bool data, bool entries) {
     if (data && inode.file) {
       inode.file->data.forget(kWholeFile);
       inode.file->version.mix();
+      inode.file->ahead.forget();
       drop_pages = inode.file->data_handed_out;
     }
     if (entries && inode.directory) {
       inode.directory->names.clear();
       inode.directory->names_complete.forget();
+      inode.directory->names_complete_ahead.forget();
       if (inode.directory->listing) inode.directory->listing->outdated = true;
     }
   }

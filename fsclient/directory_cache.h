@@ -44,7 +44,7 @@ class DirectoryCache {
  public:
   static constexpr std::uint32_t kFirstPageBytes = 64 * 1024;  // the reader sees names soon
   static constexpr std::uint32_t kPageBytes = 1024 * 1024;
-  static constexpr std::uint32_t kMissesToList = 4;
+  static constexpr std::uint32_t kMissesToList = 2;
   static constexpr std::size_t kRefreshedMax = 20'000;  // larger ones are not listed on suspicion
   // A broken server must not keep us busy for ever.
   static constexpr std::uint64_t kPagesMax = 1'000'000;

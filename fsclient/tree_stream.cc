@@ -106,6 +106,7 @@ void TreeStream::miss(const std::shared_ptr<Inode>& parent, const std::shared_pt
   }
   {
     const std::lock_guard lock(parent->mutex);
+    if (!parent->directory) return;
     if (!again && within(parent->directory->spread_at, Foresight::kAgeMax, now)) return;
     parent->directory->spread_at = now;
   }

@@ -220,7 +220,7 @@ Result<rpc::CallReply> FakeServer::list(rpc::CallRequest& request) {
     if (++cookie <= message.readdir().cookie()) continue;
     schema::DirEntry& entry = *page.add_entries();
     entry.set_name(name);
-    entry.set_type(DT_REG);
+    entry.set_type(IFTODT(file->mode));
     entry.set_cookie(cookie);
     *entry.mutable_node() = node(file);
   }
@@ -301,6 +301,14 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       return reply;
     case schema::Request::kReaddir:
       return list(request);
+    case schema::Request::kWalk: {
+      if (!walk) return fail(ErrorCode::kUnsupported);
+      std::string body;
+      walk(message.walk(), *out.mutable_walk(), body);
+      reply.body_size = std::min<std::size_t>(body.size(), request.reply_body.size());
+      std::memcpy(request.reply_body.bytes.data(), body.data(), reply.body_size);
+      return reply;
+    }
     case schema::Request::kReadFiles:
       return read_files(request);
     case schema::Request::kRemove:

@@ -46,6 +46,15 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] std::size_t open_files() const { return open_.size(); }
   void restart_machine() { boot_id_ += "'"; }
 
+  // Makes a name a directory; all directories have the same names in them.
+  void put_directory(const std::string& name) {
+    put(name, "");
+    names_[name]->mode = S_IFDIR | 0755;
+  }
+  [[nodiscard]] schema::Node node_of(const std::string& name) { return node(names_.at(name)); }
+  // The answer to WALK, with its body; without it this is an older server.
+  std::function<void(const schema::WalkRequest&, schema::WalkReply&, std::string& body)> walk;
+
   // What becomes of a call instead of an answer.
   std::function<std::optional<Error>(const schema::Request&)> fault;
 

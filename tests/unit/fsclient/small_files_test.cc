@@ -18,10 +18,19 @@ class SmallFile : public Client {
 
   void list() {
     const Handle directory = *filesystem->open_directory(kRootNode);
-    auto answer = new_answer<void>();
-    filesystem->read_directory(
-        {}, directory, 0, true, [](const DirectoryEntryOut&) { return true; }, into(answer));
-    EXPECT_TRUE(finished(answer));
+    std::uint64_t next = 0;
+    for (bool more = true; more;) {  // the end is a reply that brings nothing
+      more = false;
+      auto answer = new_answer<void>();
+      filesystem->read_directory(
+          {}, directory, next, true,
+          [&](const DirectoryEntryOut& out) {
+            next = out.next;
+            return more = true;
+          },
+          into(answer));
+      EXPECT_TRUE(finished(answer));
+    }
     filesystem->close_directory(directory);
   }
   std::string read_whole(const std::string& name) {

@@ -31,8 +31,8 @@ bool Inode::written_since(TimePoint started) const {
 }
 
 std::uint64_t Inode::any_open_id() const {
-  for (const OpenFile* file : open_files)
-    if (const std::uint64_t id = file->open_id) return id;
+  for (const OpenFile* open : open_files)
+    if (const std::uint64_t known = open->open_id) return known;
   return 0;
 }
 

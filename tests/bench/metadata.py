@@ -15,10 +15,11 @@ from lib import baselines
 from lib.measuring import memory_folder
 from lib.mounts import mounted
 from lib.results import Cell, Session, common_arguments
-from lib.workloads import WORKLOADS, Setting, Steps
+from lib.workloads import CHANGES, WORKLOADS, Setting, Steps
 
 LIMIT_SECONDS, QUICK_LIMIT_SECONDS, TINY_LIMIT_SECONDS = 300, 20, 4
 IDLE_SECONDS, QUICK_IDLE_SECONDS = 60, 5
+TINY_CHANGES = 2
 FOLDER_BYTES = 2 << 30
 
 
@@ -30,7 +31,8 @@ def on_tusk(arguments, workload):
             setting = Setting(folder / "export", None, folder / "near", files,
                               arguments.limit or (TINY_LIMIT_SECONDS if arguments.tiny else
                                                   QUICK_LIMIT_SECONDS if quick else LIMIT_SECONDS),
-                              1 if arguments.tiny else QUICK_IDLE_SECONDS if quick else IDLE_SECONDS)
+                              1 if arguments.tiny else QUICK_IDLE_SECONDS if quick else IDLE_SECONDS,
+                              TINY_CHANGES if arguments.tiny else CHANGES)
             workload.prepare(setting)
             with mounted(workload.line, setting.export) as (setting.wan, _, setting.mount):
                 workload.run(Steps(cell, setting), setting)

@@ -39,6 +39,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       small_files_(core_, facts_, names_, tree_),
       reader_(core_),
       write_behind_(core_, facts_) {
+  core_.foresight.choose(lifetime_of(attached, options_.lifetime));
   facts_.learn(*core_.inodes.root(), attached.root().attr(), scheduler.now());
 }
 

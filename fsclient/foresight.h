@@ -27,6 +27,12 @@ class Foresight {
   static constexpr Duration kAgeMax = std::chrono::seconds(10);
   static constexpr Duration kPauseMax = std::chrono::seconds(2);
 
+  // Who chose a shorter lifetime than this wants to see changes sooner: then nothing is fetched ahead.
+  static constexpr Duration kLifetimeMin = std::chrono::seconds(1);
+  // Before anything else is called.
+  void choose(Duration lifetime) { allowed_ = lifetime >= kLifetimeMin; }
+  [[nodiscard]] bool allowed() const { return allowed_; }
+
   // What has been told in answer to a request sent at `started`.
   [[nodiscard]] Ahead told(TimePoint started) const {
     return {started + kAgeMax, walk_.load(std::memory_order_relaxed)};
@@ -53,6 +59,7 @@ class Foresight {
   }
 
  private:
+  bool allowed_ = true;  // constant once in use
   std::atomic<Duration> last_step_{Duration::min()};
   std::atomic<std::uint64_t> walk_{0};
 };

@@ -16,6 +16,7 @@ constexpr std::size_t kNodeBytes = 128;  // beside its name: a folder's handle, 
 // ---------------------------------------------------------------- recognising who reads many
 
 void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
+  if (!core_.foresight.allowed()) return;
   const TimePoint now = core_.scheduler.now();
   std::shared_ptr<Inode> parent;
   std::uint64_t streamed = 0;

@@ -42,6 +42,7 @@ std::shared_ptr<Inode> nearest_common_ancestor(const std::shared_ptr<Inode>& a,
 // ---------------------------------------------------------------- recognising a walk
 
 void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+  if (!core_.foresight.allowed()) return;
   const TimePoint now = core_.scheduler.now();
   std::shared_ptr<Inode> parent;
   std::uint64_t streamed = 0;
@@ -136,6 +137,7 @@ std::vector<TreePlace> TreeStream::spread(const std::shared_ptr<Inode>& parent,
 
 // The second directory shortly after a first one: what they have in common is being gone through.
 void TreeStream::examine(const Asker& asker, const std::shared_ptr<Inode>& directory) {
+  if (!core_.foresight.allowed()) return;
   const TimePoint now = core_.scheduler.now();
   std::shared_ptr<Inode> other;
   {

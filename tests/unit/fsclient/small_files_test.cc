@@ -59,6 +59,20 @@ TEST_F(SmallFile, IsReadWithoutTheServerBehindOthers) {
   EXPECT_EQ(server.open_files(), 0u);
 }
 
+class Impatient : public SmallFile {
+ protected:
+  Impatient() {
+    filesystem = std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(),
+                                              Filesystem::Options{.lifetime = milliseconds(100)});
+  }
+};
+
+TEST_F(Impatient, MountsFetchNothingAhead) {
+  begin_reading();
+  EXPECT_EQ(read_whole("c"), content('c'));
+  EXPECT_EQ(server.seen(Request::kReadFiles), 0u);
+}
+
 TEST_F(SmallFile, AloneIsOpenedAtTheServer) {
   list();
   EXPECT_EQ(read_whole("a"), content('a'));

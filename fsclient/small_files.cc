@@ -16,51 +16,51 @@ constexpr std::size_t kNodeBytes = 128;  // beside its name: a folder's handle, 
 // ---------------------------------------------------------------- recognising who reads many
 
 void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
-  if (!core_.foresight.allowed()) return;
+  if (!core_.foresight.allowed() || unknown_) return;
   const TimePoint now = core_.scheduler.now();
   std::shared_ptr<Inode> parent;
-  std::uint64_t streamed = 0;
-  bool expected = false;
+  Opening open{};
+  TimePoint opened_before{};
   {
     const std::lock_guard lock(file->mutex);
     if (!file->file || file->size() > kFileMax) return;
     parent = file->parent.lock();
-    streamed = std::exchange(file->file->streamed, 0);
-    expected = streamed != 0 || file->file->asked_ahead;
-    file->file->opened_at = now;
+    open.streamed = std::exchange(file->file->streamed, 0);
+    open.expected = open.streamed != 0 || file->file->asked_ahead;
+    opened_before = std::exchange(file->file->opened_at, now);
   }
   if (!parent) return;
+  open.parent = parent.get();
   std::shared_ptr<Inode> previous;
   {
     const std::lock_guard lock(mutex_);
     previous = last_file_.lock();
     last_file_ = file;
+    open.repeated = previous != file && opened_before >= run_started_;
   }
-  if (unknown_ || !goes_on(parent.get(), expected, streamed, now)) return;
+  if (!goes_on(open, now)) return;
   core_.foresight.note_step(now);
   fetch_next(parent, previous.get(), file.get());
 }
 
 // True: more should be on its way.
-bool SmallFiles::goes_on(const Inode* parent, bool expected, std::uint64_t streamed, TimePoint now) {
+bool SmallFiles::goes_on(const Opening& open, TimePoint now) {
   const bool walking = core_.foresight.going_on(now);
   const std::lock_guard lock(mutex_);
-  if (last_open_ + kPauseMax < now) {
-    window_.restart();
-    run_started_ = now;
-    run_ = 0;
-    misses_ = 0;
-  }
+  const bool paused = last_open_ + kPauseMax < now;
   last_open_ = now;
-  if (std::exchange(last_parent_, parent) != parent) run_ = 0;
-  ++run_;
-  if (streamed != 0) window_.use(streamed);
-  misses_ = expected ? 0 : misses_ + 1;
-  if (misses_ > kMissesMax) {
-    window_.restart();
-    misses_ = 0;
-  }
+  misses_ = open.expected ? 0 : misses_ + 1;
+  if (paused || open.repeated || misses_ > kMissesMax) begin_run(now);
+  const bool elsewhere = std::exchange(last_parent_, open.parent) != open.parent;
+  run_ = paused || elsewhere ? 1 : run_ + 1;
+  if (open.streamed != 0) window_.use(open.streamed);
   return (run_ >= 2 || walking) && window_.worth_asking() && requests_ < kRequestsMax;
+}
+
+void SmallFiles::begin_run(TimePoint now) {
+  window_.restart();
+  run_started_ = now;
+  misses_ = 0;
 }
 
 bool SmallFiles::wait_for(Inode& file, std::move_only_function<void()>& then) {

@@ -67,7 +67,16 @@ class SmallFiles {
     MutableSharedBytes body;
   };
 
-  [[nodiscard]] bool goes_on(const Inode* parent, bool expected, std::uint64_t streamed, TimePoint now);
+  // What is known of an open at its beginning.
+  struct Opening {
+    const Inode* parent;
+    bool expected;           // its bytes are here or on their way
+    bool repeated;           // after others it is opened again
+    std::uint64_t streamed;  // its number in the window
+  };
+  [[nodiscard]] bool goes_on(const Opening& open, TimePoint now);
+  // With mutex_ held: what has been opened so far may be wanted again.
+  void begin_run(TimePoint now);
   void fetch_next(const std::shared_ptr<Inode>& parent, const Inode* previous, const Inode* opened);
   [[nodiscard]] static std::vector<Sibling> files_of(const std::shared_ptr<Inode>& directory);
   // False: there is room for no more.

@@ -109,12 +109,16 @@ TEST_F(SmallFile, IsNotTrustedForLong) {
 
 TEST_F(SmallFile, OfAnotherSizeThanTheKernelKnowsIsOpenedAtTheServer) {
   list();
+  const NodeId c = lookup("c").node;
   EXPECT_EQ(read_whole("a"), content('a'));
   server.put("c", "longer than what the listing said of it");
   EXPECT_EQ(read_whole("b"), content('b'));
   const auto before = opens();
-  EXPECT_EQ(read_whole("c"), "longer than what the listing said of it");
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, c, O_RDONLY, into(opened));
+  EXPECT_TRUE(finished(opened));
   EXPECT_EQ(opens(), before + 1);
+  EXPECT_EQ(kernel.attributes, std::vector{c});
 }
 
 TEST_F(SmallFile, WhoseNewSizeOnlyWeHaveHeardOfIsOpenedAtTheServer) {
@@ -166,6 +170,14 @@ TEST_F(SmallFile, OfBeforeIsAskedForAgainWithoutItsBytes) {
   for (char c = 'c'; c <= 'j'; ++c)
     EXPECT_EQ(read_whole(std::string(1, c)), c == 'e' ? "something else" : content(c));
   EXPECT_LT(filesystem->counters().fetched.load(), fetched + 100);
+}
+
+TEST_F(SmallFile, IsFetchedAgainForWhoReadsAllAgainAtOnce) {
+  begin_reading();
+  for (char c = 'c'; c <= 'j'; ++c) (void)read_whole(std::string(1, c));
+  const auto before = opens();
+  for (char c = 'a'; c <= 'j'; ++c) EXPECT_EQ(read_whole(std::string(1, c)), content(c));
+  EXPECT_LE(opens(), before + 2);
 }
 
 TEST_F(SmallFile, OpenHereIsOpenedAtTheServerBeforeItIsRemoved) {

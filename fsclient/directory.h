@@ -69,6 +69,7 @@ struct Directory {
   // What tree_stream.h knows of it.
   TimePoint visited_at = TimePoint::min();  // a program came to list or examine what is in it
   TimePoint spread_at = TimePoint::min();   // its subdirectories were put in line to be listed ahead
+  TimePoint told_at = TimePoint::min();     // its listing was last told ahead
   std::weak_ptr<Inode> last_child;          // of them, the one that was visited last
   std::uint32_t walks = 0;                  // WALKs on their way that will tell its listing
   std::shared_ptr<ListingLoad> awaiting;    // a listing that begins with what they tell

@@ -219,10 +219,13 @@ void TreeStream::add(Request& request, TreePlace place) {
     const std::lock_guard lock(directory->mutex);
     if (!directory->directory) return;
     Directory& known = *directory->directory;
-    if (known.walks > 0 || known.streamed != 0 || known.visited_at > place.queued) return;
+    if (known.walks > 0 || known.streamed != 0 || known.visited_at > place.queued ||
+        known.told_at >= place.queued)
+      return;
     ++known.walks;
   }
   request.directories.push_back(directory);
+  request.queued = std::min(request.queued, place.queued);
   const bool joins = parent && !request.starts.empty() && request.starts.back().parent == parent;
   if (!joins) request.starts.push_back({parent, {}});
   request.starts.back().places.push_back(std::move(place));
@@ -346,20 +349,23 @@ void TreeStream::note_streamed(const std::shared_ptr<Inode>& directory, ByteCoun
   {
     const std::lock_guard lock(directory->mutex);
     used = directory->directory->visited_at >= started;
+    directory->directory->told_at = core_.scheduler.now();
     if (!used) directory->directory->streamed = number;
   }
   if (used) use(number);
 }
 
-// In the order of the walk: the server goes depth first and stops somewhere, so what it left out is beside
-// the way down to the last listing, the deepest first; then come those it did not begin with.
+// They have waited as long as what they were found in: one that has been told since is not asked for again,
+// even if a server says that it lies within itself. In the order of the walk: the server goes depth first and
+// stops somewhere, so what it left out is beside the way down to the last listing, the deepest first; then
+// come those it did not begin with.
 std::vector<TreePlace> TreeStream::not_reached(const Request& request, const std::vector<Told>& told) {
   std::vector<TreePlace> places;
   for (auto here = told.rbegin(); here != told.rend(); ++here)
     for (std::size_t i = 0; i < here->entries.size(); ++i) {
       const schema::DirEntry& entry = here->listing->entries(static_cast<int>(i));
       if (!here->entries[i] || here->listed[i] || !S_ISDIR(entry.node().attr().mode())) continue;
-      places.push_back({here->directory, entry.name(), here->entries[i], request.started});
+      places.push_back({here->directory, entry.name(), here->entries[i], request.queued});
     }
   for (const Start& start : request.starts)
     for (const TreePlace& place : start.places)

@@ -57,6 +57,7 @@ class TreeStream {
     std::vector<std::shared_ptr<Inode>> directories;  // of all places
     ByteCount limit = 0;
     TimePoint started{};
+    TimePoint queued = TimePoint::max();  // of the places, the one that waited longest
     MutableSharedBytes body;
   };
   // One listing of an answer. `directory` null: not to be used.

@@ -11,14 +11,19 @@ namespace tusk::client {
 
 class CachedAttributes {
  public:
-  // `attr` came as (part of) the answer to a request sent at `started`. Returns whether it is now what
-  // is cached: an answer that may be older than what is cached is ignored.
-  bool accept(const Attributes& attr, TimePoint started, TimePoint now) {
-    const bool crossed = known() && (started <= learnt_.at || started < expired_at_);
+  // `attr` came as (part of) the answer `told`. Returns whether it is now what is cached: an answer that
+  // may be older than what is cached is ignored.
+  bool accept(const Attributes& attr, const Told& told, TimePoint now) {
+    const bool crossed = known() && (told.started <= learnt_.at || told.started < expired_at_);
     if (crossed && !newer(attr)) return false;
+    const bool same = attr.change != 0 && attr.change == attr_.change;
     attr_ = attr;
     // An answer to a question asked before the expiry does not tell what happened then.
-    if (started >= expired_at_) learnt_.at = now;
+    if (told.started < expired_at_) return true;
+    if (crossed && same && told.cover != schema::COVER_LEASE) return true;
+    learnt_ = told.learnt(now);
+    // Which of two that crossed is the newer one is a guess, and a lease would make it last.
+    if (crossed && !same) learnt_.lease = 0;
     return true;
   }
 

@@ -64,7 +64,7 @@ class LastError {
 struct Core {
   Remote& remote;
   Scheduler& scheduler;
-  const Trust& trust;
+  LeaseTrust& trust;
   KernelCache& kernel;
   PathEstimate path;
   BlockCache cache;

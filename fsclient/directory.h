@@ -37,7 +37,8 @@ struct Listing {
   std::optional<Error> error;  // loading ended before the end
   Learnt learnt;               // when loading began
   Ahead ahead;
-  bool outdated = false;                                 // this mount changed the directory since
+  bool outdated = false;                                 // the directory has changed since
+  bool taken_back = false;                               // by somebody else: nothing in it is to be trusted
   std::vector<std::move_only_function<void()>> waiters;  // run when it grew, ended or failed
 
   [[nodiscard]] bool loading() const { return !complete && !error; }
@@ -64,8 +65,6 @@ struct Directory {
   std::uint32_t misses = 0;          // lookups that had to ask since the last listing
   // Names this mount changed while `listing` was loading: what it says of them may be older.
   std::unordered_set<std::string> changed_while_loading;
-  TimePoint changed_at = TimePoint::min();  // by this mount: what was asked before may be older
-
   // What tree_stream.h knows of it.
   TimePoint visited_at = TimePoint::min();  // a program came to list or examine what is in it
   TimePoint spread_at = TimePoint::min();   // its subdirectories were put in line to be listed ahead
@@ -74,6 +73,22 @@ struct Directory {
   std::uint32_t walks = 0;                  // WALKs on their way that will tell its listing
   std::shared_ptr<ListingLoad> awaiting;    // a listing that begins with what they tell
   std::uint64_t streamed = 0;               // its place among the listings nobody has come to yet; 0: none
+
+  // When names here were last changed by this mount or taken back: answers to questions asked before may
+  // tell what was before.
+  TimePoint names_changed_at = TimePoint::min();
+  TimePoint names_taken_back_at = TimePoint::min();  // of these the last by somebody else
+  // Somebody else changes names here: none is to be trusted that was asked for before.
+  void names_taken_back(TimePoint now) {
+    names_changed_at = names_taken_back_at = now;
+    names_complete.forget();
+    names_complete_ahead.forget();
+    ++load;  // pages on their way tell names as they were
+    if (!listing) return;
+    listing->outdated = true;
+    listing->taken_back = true;
+    listing->ahead.forget();
+  }
 };
 
 }  // namespace tusk::client

@@ -25,6 +25,8 @@ NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
   }
   const Duration remaining = usable_for(Fact::kAbsence, known.names_complete, known.names_complete_ahead);
   if (remaining <= Duration::zero()) return {};
+  // The kernel remembers it as a name, so it must be found among the names when they are taken back.
+  known.names.insert_or_assign(std::string(name), KnownName{nullptr, known.names_complete, {}, 0});
   return {Kind::kAbsent, nullptr, remaining, streamed};
 }
 
@@ -41,24 +43,48 @@ std::shared_ptr<Inode> DirectoryCache::last_known(Inode& directory, std::string_
   return found == directory.directory->names.end() ? nullptr : found->second.inode;
 }
 
-void DirectoryCache::learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode) {
-  const Learnt learnt{core_.scheduler.now()};
+Learnt DirectoryCache::learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode,
+                             const Told& told) {
+  const Learnt learnt = told.learnt(core_.scheduler.now());
   if (inode) note_place(*inode, directory, name, {});
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory) return;
+  if (!directory.directory || told.started < directory.directory->names_changed_at) return {};
   KnownName& known = directory.directory->names[std::string(name)];
   known.inode.swap(inode);  // the old one goes after the lock
   known.learnt = learnt;
   known.ahead.forget();
+  return learnt;
 }
 
-void DirectoryCache::learn_absent(Inode& directory, std::string_view name) {
-  learn(directory, name, nullptr);
+Learnt DirectoryCache::learn_absent(Inode& directory, std::string_view name, const Told& told) {
+  return learn(directory, name, nullptr, told);
 }
 
-void DirectoryCache::changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode) {
-  learn(directory, name, std::move(inode));
-  note_changed(directory, name);
+void DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, const Told& told) {
+  {
+    Learnt learnt = told.learnt(core_.scheduler.now());
+    for (const OwnName& own : names)
+      if (own.inode) note_place(*own.inode, directory, own.name, {});
+    const std::lock_guard lock(directory.mutex);
+    if (!directory.directory) return;
+    Directory& all = *directory.directory;
+    // Of two changes that crossed nobody here knows which was the last.
+    if (directory.changes.count > 1 || told.started < all.names_changed_at) learnt.lease = 0;
+    if (told.started < all.names_taken_back_at) learnt.forget();
+    for (OwnName& own : names) {
+      KnownName& known = all.names[std::string(own.name)];
+      known.inode.swap(own.inode);  // the old one goes after the lock
+      known.learnt = learnt;
+      known.ahead.forget();
+    }
+  }
+  for (const OwnName& own : names) note_changed(directory, own.name);
+}
+
+void DirectoryCache::taken_back(Inode& directory, std::string_view name) {
+  changed_somehow(directory, name);
+  const std::lock_guard lock(directory.mutex);
+  if (directory.directory) directory.directory->names_taken_back(core_.scheduler.now());
 }
 
 void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
@@ -82,7 +108,7 @@ void DirectoryCache::note_changed(Inode& directory, std::string_view name) {
   if (!directory.directory) return;
   directory.attributes.expire(core_.scheduler.now());
   Directory& known = *directory.directory;
-  known.changed_at = core_.scheduler.now();
+  known.names_changed_at = core_.scheduler.now();
   if (!known.listing) return;
   known.listing->outdated = true;
   if (known.listing->loading()) known.changed_while_loading.emplace(name);
@@ -147,6 +173,10 @@ Result<bool> DirectoryCache::read(Inode& directory, Listing& listing, std::size_
     const auto first = listing.entries.begin() + static_cast<std::ptrdiff_t>(index);
     entries.assign(first,
                    first + static_cast<std::ptrdiff_t>(std::min(count, listing.entries.size() - index)));
+    // Names that changed since keep their place in the listing, but what is told of them ages.
+    if (listing.outdated)
+      for (ListedEntry& entry : entries)
+        entry.learnt = listing.taken_back ? Learnt{} : Learnt{entry.learnt.at};
     return true;
   }
   if (listing.error) return std::unexpected(*listing.error);
@@ -177,19 +207,21 @@ void DirectoryCache::ask(const std::shared_ptr<Load>& load, std::uint64_t page, 
 // On the network thread: asks for the next page at once and leaves the parsing to a worker.
 void DirectoryCache::arrived(const std::shared_ptr<Load>& load, std::uint64_t page, TimePoint started,
                              Result<rpc::CallReply> reply) {
-  Result<schema::ReadDirReply> entries = std::unexpected(Error{});
+  Result<schema::Reply> arrived = std::unexpected(Error{});
   if (!reply) {
-    entries = std::unexpected(reply.error());
+    arrived = std::unexpected(reply.error());
   } else {
-    entries = std::move(*reply->message.mutable_readdir());
-    if (!entries->end() && entries->entries().empty())
-      entries = fail(ErrorCode::kMalformed, "a page of a directory without entries that is not the end");
-    else if (!entries->end() && page < kPagesMax)
-      ask(load, page + 1, entries->entries(entries->entries_size() - 1).cookie());
+    const schema::ReadDirReply& entries = reply->message.readdir();
+    if (!entries.end() && entries.entries().empty())
+      arrived = fail(ErrorCode::kMalformed, "a page of a directory without entries that is not the end");
+    else
+      arrived = std::move(reply->message);
+    if (arrived && !arrived->readdir().end() && page < kPagesMax)
+      ask(load, page + 1, arrived->readdir().entries(arrived->readdir().entries_size() - 1).cookie());
   }
   {
     const std::lock_guard lock(load->directory->mutex);
-    load->pages.emplace(page, std::move(entries));
+    load->pages.emplace(page, std::move(arrived));
     if (load->taking_in) return;
     load->taking_in = true;
   }
@@ -199,7 +231,7 @@ void DirectoryCache::arrived(const std::shared_ptr<Load>& load, std::uint64_t pa
 // On a worker, one at a time per load, in the order of the pages.
 void DirectoryCache::take_in(const std::shared_ptr<Load>& load, TimePoint started) {
   for (;;) {
-    Result<schema::ReadDirReply> page = std::unexpected(Error{});
+    Result<schema::Reply> page = std::unexpected(Error{});
     {
       const std::lock_guard lock(load->directory->mutex);
       const auto next = load->pages.find(load->next_page);
@@ -213,7 +245,7 @@ void DirectoryCache::take_in(const std::shared_ptr<Load>& load, TimePoint starte
     }
     if (page) {
       add_page(load, *page, started);
-      if (page->end() || load->next_page <= kPagesMax) continue;
+      if (page->readdir().end() || load->next_page <= kPagesMax) continue;
       page = fail(ErrorCode::kLimitExceeded, "a directory that does not end");
     }
     Deferred after;
@@ -222,22 +254,27 @@ void DirectoryCache::take_in(const std::shared_ptr<Load>& load, TimePoint starte
   }
 }
 
-void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::ReadDirReply& page,
+void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::Reply& reply,
                               TimePoint started) {
-  const Learnt learnt{core_.scheduler.now()};
+  const schema::ReadDirReply& page = reply.readdir();
+  const Told told(started, reply, reply.names());
+  const Learnt learnt = told.learnt(core_.scheduler.now());
   std::vector<ListedEntry> entries;
   entries.reserve(static_cast<std::size_t>(page.entries_size()));
   for (const schema::DirEntry& entry : page.entries()) {
-    entries.push_back({entry.name(), entry.type(), entry.ino(),
-                       learn_entry(load->directory, entry, started, false), learnt});
+    entries.push_back(
+        {entry.name(), entry.type(), entry.ino(), learn_entry(load->directory, entry, told, false), learnt});
   }
-  if (page.has_directory()) facts_.learn(*load->directory, page.directory(), started);
+  if (page.has_directory()) facts_.learn(*load->directory, page.directory(), told);
 
   std::size_t names = 0;
   {
     Deferred after;
     const std::lock_guard lock(load->directory->mutex);
     Directory& known = *load->directory->directory;
+    load->under_lease = load->under_lease && learnt.lease != 0;
+    load->lease = load->lease == 0 ? learnt.lease : std::min(load->lease, learnt.lease);
+    if (reply.names() == schema::COVER_ONCE) load->listing->outdated = load->listing->taken_back = true;
     for (ListedEntry& entry : entries) {
       if (entry.inode && known.load == load->id && !known.changed_while_loading.contains(entry.name))
         known.names.insert_or_assign(entry.name, KnownName{entry.inode, learnt, {}, load->id});
@@ -260,9 +297,10 @@ void DirectoryCache::finish(const std::shared_ptr<Load>& load, std::optional<Err
   if (listing.complete && known.load == load->id) {
     forget_unlisted(known, load->id);
     // Names without a node keep a lookup from answering, so they count as not complete.
+    if (load->under_lease && !listing.outdated) listing.learnt.lease = load->lease;
     const bool all_known =
         std::ranges::all_of(listing.entries, [](const ListedEntry& e) { return e.inode != nullptr; });
-    if (all_known) known.names_complete = listing.learnt;
+    if (all_known && !listing.taken_back) known.names_complete = listing.learnt;
     known.changed_while_loading.clear();
   }
   wake(listing, after);
@@ -302,15 +340,15 @@ void DirectoryCache::forget_unlisted(Directory& known, std::uint64_t load) {
 // ---------------------------------------------------------------- told before anybody asks
 
 std::shared_ptr<Inode> DirectoryCache::learn_entry(const std::shared_ptr<Inode>& directory,
-                                                   const schema::DirEntry& entry, TimePoint started,
+                                                   const schema::DirEntry& entry, const Told& told,
                                                    bool ahead) {
   if (!entry.has_node()) return nullptr;
-  auto inode = facts_.learn(entry.node(), started);
+  auto inode = facts_.learn(entry.node(), told);
   if (!inode) return nullptr;
   note_place(**inode, *directory, entry.name(), entry.link_target());
-  if (ahead) {
+  if (ahead && !facts_.taken_back_since(**inode, told.started)) {
     const std::lock_guard lock((*inode)->mutex);
-    (*inode)->attributes.foresee(core_.foresight, started);
+    (*inode)->attributes.foresee(core_.foresight, told.started);
   }
   return std::move(*inode);
 }
@@ -324,16 +362,16 @@ void DirectoryCache::note_place(Inode& inode, Inode& directory, std::string_view
 }
 
 std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::shared_ptr<Inode>& directory,
-                                                                const schema::WalkListing& told,
-                                                                TimePoint started) {
-  const Learnt learnt{core_.scheduler.now()};
-  const Ahead ahead = core_.foresight.told(started);
+                                                                const schema::WalkListing& listed,
+                                                                const Told& told) {
+  const Learnt learnt = told.learnt(core_.scheduler.now());
+  const Ahead ahead = core_.foresight.told(told.started);
   std::vector<std::shared_ptr<Inode>> inodes;
   std::vector<ListedEntry> entries;
-  inodes.reserve(static_cast<std::size_t>(told.entries_size()));
-  entries.reserve(static_cast<std::size_t>(told.entries_size()));
-  for (const schema::DirEntry& entry : told.entries()) {
-    inodes.push_back(learn_entry(directory, entry, started, true));
+  inodes.reserve(static_cast<std::size_t>(listed.entries_size()));
+  entries.reserve(static_cast<std::size_t>(listed.entries_size()));
+  for (const schema::DirEntry& entry : listed.entries()) {
+    inodes.push_back(learn_entry(directory, entry, told, true));
     const schema::Attr& attr = entry.node().attr();
     const bool examined = inodes.back() != nullptr;
     entries.push_back({entry.name(), examined ? IFTODT(attr.mode()) : entry.type(),
@@ -347,7 +385,7 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
     if (!directory->directory) return inodes;
     Directory& known = *directory->directory;
     const bool being_read = known.listing && known.listing->loading() && !known.awaiting;
-    if (being_read || known.changed_at >= started) return inodes;
+    if (being_read || known.names_changed_at >= told.started) return inodes;
     const std::shared_ptr<Listing> listing =
         known.awaiting ? std::exchange(known.awaiting, nullptr)->listing : std::make_shared<Listing>();
     known.listing = listing;
@@ -360,6 +398,9 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
       all_known = all_known && entry.inode != nullptr;
       if (entry.inode) known.names.emplace(entry.name, KnownName{entry.inode, learnt, ahead, known.load});
     }
+    // The kernel may still remember them.
+    for (const auto& [name, before] : old)
+      if (!before.inode && all_known) known.names.emplace(name, KnownName{nullptr, learnt, ahead, 0});
     known.names_complete = all_known ? learnt : Learnt{};
     known.names_complete_ahead = all_known ? ahead : Ahead{};
     listing->entries = std::move(entries);
@@ -373,15 +414,16 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
 }
 
 void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,
-                                      const std::shared_ptr<Inode>& inode, TimePoint started) {
-  const Learnt learnt{core_.scheduler.now()};
+                                      const std::shared_ptr<Inode>& inode, const Told& told) {
+  const Learnt learnt = told.learnt(core_.scheduler.now());
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory || directory.directory->changed_at >= started) return;
+  if (!directory.directory || directory.directory->names_changed_at >= told.started) return;
   const auto known = directory.directory->names.find(name);
   // Only what is known already is kept fresh: a name that is gone here stays gone.
   if (known == directory.directory->names.end() || known->second.inode != inode) return;
-  known->second.learnt = learnt;
-  known->second.ahead = core_.foresight.told(started);
+  // A lease may have told it already.
+  if (known->second.learnt.lease == 0) known->second.learnt = learnt;
+  known->second.ahead = core_.foresight.told(told.started);
 }
 
 void DirectoryCache::handle_walk_end(const std::shared_ptr<Inode>& directory) {

@@ -35,9 +35,11 @@ struct ListingLoad {
   std::shared_ptr<Inode> directory;  // null while it awaits a WALK
   std::shared_ptr<Listing> listing;
   std::uint64_t id = 0;
-  std::uint64_t next_page = 0;                                  // to be taken in
-  std::map<std::uint64_t, Result<schema::ReadDirReply>> pages;  // arrived, not taken in; under the mutex
+  std::uint64_t next_page = 0;                           // to be taken in
+  std::map<std::uint64_t, Result<schema::Reply>> pages;  // arrived, not taken in; under the mutex
   bool taking_in = false;
+  std::uint64_t lease = 0;  // of all pages taken in; under the mutex
+  bool under_lease = true;  // all of them
 };
 
 class DirectoryCache {
@@ -60,21 +62,31 @@ class DirectoryCache {
   // The inode of a name if it was ever known, however long ago: for bookkeeping, not for answers.
   [[nodiscard]] std::shared_ptr<Inode> last_known(Inode& directory, std::string_view name);
 
-  // The server said so.
-  void learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode);
-  void learn_absent(Inode& directory, std::string_view name);
-  // This mount did it. `inode` null: the name is gone.
-  void changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode);
+  // The server said so. Returns for how long it may be used: not at all if the answer may be older than a
+  // change.
+  Learnt learn(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode, const Told& told);
+  Learnt learn_absent(Inode& directory, std::string_view name, const Told& told);
+  // This mount did it, `told` is the answer. `inode` null: the name is gone.
+  struct OwnName {
+    std::string_view name;
+    std::shared_ptr<Inode> inode;
+  };
+  void changed(Inode& directory, std::vector<OwnName> names, const Told& told);
+  void changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode, const Told& told) {
+    changed(directory, {{name, std::move(inode)}}, told);
+  }
   // This mount did something to the name, and what it is now is not known.
   void changed_somehow(Inode& directory, std::string_view name);
+  // Somebody else does.
+  void taken_back(Inode& directory, std::string_view name);
 
   // A whole listing that was asked for at `started`, before any program did. Returns the inode of each entry;
   // null: the server could not examine it.
   std::vector<std::shared_ptr<Inode>> learn_ahead(const std::shared_ptr<Inode>& directory,
-                                                  const schema::WalkListing& listing, TimePoint started);
+                                                  const schema::WalkListing& listing, const Told& told);
   // One entry of a directory that was asked for in the same way.
   void learn_name_ahead(Inode& directory, std::string_view name, const std::shared_ptr<Inode>& inode,
-                        TimePoint started);
+                        const Told& told);
   // The WALK that was to bring the directory's listing (Directory::walks) has ended.
   void handle_walk_end(const std::shared_ptr<Inode>& directory);
 
@@ -89,7 +101,7 @@ class DirectoryCache {
   using Load = ListingLoad;
 
   [[nodiscard]] std::shared_ptr<Inode> learn_entry(const std::shared_ptr<Inode>& directory,
-                                                   const schema::DirEntry& entry, TimePoint started,
+                                                   const schema::DirEntry& entry, const Told& told,
                                                    bool ahead);
   // With the directory's mutex held.
   [[nodiscard]] Duration usable_for(Fact fact, Learnt& learnt, Ahead& ahead);
@@ -99,7 +111,7 @@ class DirectoryCache {
   void arrived(const std::shared_ptr<Load>& load, std::uint64_t page, TimePoint started,
                Result<rpc::CallReply> reply);
   void take_in(const std::shared_ptr<Load>& load, TimePoint started);
-  void add_page(const std::shared_ptr<Load>& load, const schema::ReadDirReply& page, TimePoint started);
+  void add_page(const std::shared_ptr<Load>& load, const schema::Reply& reply, TimePoint started);
   void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
   void note_changed(Inode& directory, std::string_view name);
   void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);

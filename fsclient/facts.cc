@@ -2,25 +2,25 @@
 
 namespace tusk::client {
 
-Result<std::shared_ptr<Inode>> Facts::learn(const schema::Node& node, TimePoint started) {
+Result<std::shared_ptr<Inode>> Facts::learn(const schema::Node& node, const Told& told) {
   if (node.handle().empty() || (node.attr().mode() & S_IFMT) == 0)
     return fail(ErrorCode::kMalformed, "the server told of a file without a handle or a type");
   std::shared_ptr<Inode> inode = core_.inodes.intern(node.handle());
-  learn(*inode, node.attr(), started);
+  learn(*inode, node.attr(), told);
   return inode;
 }
 
-bool Facts::learn(Inode& inode, const schema::Attr& attr, TimePoint started) {
+bool Facts::learn(Inode& inode, const schema::Attr& attr, const Told& told) {
   bool changed = false;
   {
     const std::lock_guard lock(inode.mutex);
-    changed = learn_locked(inode, Attributes::from_schema(attr), started);
+    changed = learn_locked(inode, Attributes::from_schema(attr), told.about(attr));
   }
   if (changed) drop_kernel_pages(inode);
   return changed;
 }
 
-void Facts::learn_own(Inode& inode, const schema::Attr& attr, TimePoint started) {
+void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) {
   const std::lock_guard lock(inode.mutex);
   const Attributes fresh = Attributes::from_schema(attr);
   prepare(inode, fresh);
@@ -28,14 +28,15 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, TimePoint started)
     inode.file->version.follow(attr.change_before(), fresh.change);
     inode.file->last_write = core_.scheduler.now();
   }
-  inode.attributes.accept(fresh, started, core_.scheduler.now());
+  inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
 }
 
-bool Facts::learn_locked(Inode& inode, const Attributes& attr, TimePoint started) {
+bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told) {
   prepare(inode, attr);
   const Attributes old = inode.attributes.value();
-  if (!inode.attributes.accept(attr, started, core_.scheduler.now())) return false;
-  if (!inode.file || inode.written_since(started)) return false;
+  const Told usable = without_what_was_taken_back(inode, told);
+  if (!inode.attributes.accept(attr, usable, core_.scheduler.now())) return false;
+  if (!inode.file || inode.written_since(told.started)) return false;
   FileState& file = *inode.file;
   file.written_end = 0;  // all of it is in the server's size now
   if (old.mode == 0 || !file.data_handed_out || file.version.is(attr.change)) return false;
@@ -49,10 +50,51 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, TimePoint started
   return true;
 }
 
+// A known inode remembers by itself since when its attributes are not good any more.
+Told Facts::without_what_was_taken_back(const Inode& inode, Told told) const {
+  if (!inode.attributes.known() && taken_back_.since(inode.handle, told.started))
+    told.cover = schema::COVER_ONCE;
+  return told;
+}
+
+bool Facts::covered_locked(const Inode& inode) const {
+  const Learnt learnt = inode.attributes.learnt();
+  if (!core_.trust.covered(learnt, core_.scheduler.now())) return false;
+  return !inode.file || inode.file->version.is(inode.attributes.value().change);
+}
+
 void Facts::prepare(Inode& inode, const Attributes& attr) {
   if (attr.is_regular() && !inode.file)
     inode.file = std::make_unique<FileState>(core_.cache, inode.weak_from_this());
   if (attr.is_directory() && !inode.directory) inode.directory = std::make_unique<Directory>();
+}
+
+Facts::ChangeOnItsWay Facts::begin_change(const std::shared_ptr<Inode>& inode) {
+  if (!inode) return nullptr;
+  std::vector<std::weak_ptr<PushAnswer>> waiting;
+  {
+    const std::lock_guard lock(inode->mutex);
+    ++inode->changes.count;
+    waiting.swap(inode->changes.waiting);
+  }
+  for (const auto& weak : waiting)
+    if (const auto answer = weak.lock()) answer->give();
+  return {nullptr, [inode](std::nullptr_t) {
+            const std::lock_guard lock(inode->mutex);
+            --inode->changes.count;
+          }};
+}
+
+void Facts::answer_when_busy(Inode& inode, const std::shared_ptr<PushAnswer>& answer) {
+  {
+    const std::lock_guard lock(inode.mutex);
+    std::erase_if(inode.changes.waiting, [](const auto& weak) { return weak.expired(); });
+    if (inode.changes.count == 0) {
+      inode.changes.waiting.push_back(answer);
+      return;
+    }
+  }
+  answer->give();
 }
 
 bool Facts::pages_being_dropped(Inode& inode) {
@@ -74,9 +116,11 @@ void Facts::drop_kernel_pages(Inode& inode) {
 
 void Facts::forget(Inode& inode, bool data, bool entries) {
   bool drop_pages = false;
+  decltype(Directory::names) names;  // go after the lock
   {
     const std::lock_guard lock(inode.mutex);
     inode.attributes.expire(core_.scheduler.now());
+    if (inode.file) inode.file->capability_absent = false;
     if (data && inode.file) {
       inode.file->data.forget(kWholeFile);
       inode.file->version.mix();
@@ -84,10 +128,8 @@ void Facts::forget(Inode& inode, bool data, bool entries) {
       drop_pages = inode.file->data_handed_out;
     }
     if (entries && inode.directory) {
-      inode.directory->names.clear();
-      inode.directory->names_complete.forget();
-      inode.directory->names_complete_ahead.forget();
-      if (inode.directory->listing) inode.directory->listing->outdated = true;
+      names.swap(inode.directory->names);
+      inode.directory->names_taken_back(core_.scheduler.now());
     }
   }
   if (drop_pages) drop_kernel_pages(inode);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "fsclient/core.h"
+#include "fsclient/taken_back.h"
 #include "proto/schema/tusk.pb.h"
 
 namespace tusk::client {
@@ -13,30 +14,50 @@ class Facts {
  public:
   explicit Facts(Core& core) : core_(core) {}
 
-  // The inode of a node the server told of in answer to a request sent at `started`. kMalformed for a
-  // node without a handle or a type.
-  [[nodiscard]] Result<std::shared_ptr<Inode>> learn(const schema::Node& node, TimePoint started);
+  // The inode of a node the server told of. kMalformed for a node without a handle or a type.
+  [[nodiscard]] Result<std::shared_ptr<Inode>> learn(const schema::Node& node, const Told& told);
 
   // Thread-safe; takes the inode's mutex. True if somebody else changed the file's bytes: the kernel is
   // then told to drop its pages, and an answer that shows the new size should wait for that (behind a
   // notification), or a reader would see the old last page padded with zeros.
-  bool learn(Inode& inode, const schema::Attr& attr, TimePoint started);
+  bool learn(Inode& inode, const schema::Attr& attr, const Told& told);
   // The same for an answer to a change of this mount's own: it does not count as somebody else's.
-  void learn_own(Inode& inode, const schema::Attr& attr, TimePoint started);
+  void learn_own(Inode& inode, const schema::Attr& attr, const Told& told);
   // With the mutex held. Returns whether somebody else changed the file's bytes.
-  bool learn_locked(Inode& inode, const Attributes& attr, TimePoint started);
+  bool learn_locked(Inode& inode, const Attributes& attr, const Told& told);
+
+  // With the mutex held. The attributes, and all bytes that are cached, are the server's now: under a lease,
+  // so they stay so until it is taken back, which forgets them. Nobody needs to ask the server before a use.
+  [[nodiscard]] bool covered_locked(const Inode& inode) const;
 
   // The kernel has been asked to drop the inode's pages and has not done so yet.
   [[nodiscard]] static bool pages_being_dropped(Inode& inode);
+
+  // Of answers that are on their way nothing is kept for this node, whether it is known already or not.
+  void note_taken_back(std::string_view handle) { taken_back_.note(handle, core_.scheduler.now()); }
+
+  // Until what it returns is gone, a program changes the inode's names or bytes and holds a lock of the
+  // kernel's: see push_answer.h. Null inode: nothing.
+  using ChangeOnItsWay = std::shared_ptr<void>;
+  [[nodiscard]] static ChangeOnItsWay begin_change(const std::shared_ptr<Inode>& inode);
+  // `answer` is given at once, or when such a change begins; or by whoever else has it.
+  static void answer_when_busy(Inode& inode, const std::shared_ptr<PushAnswer>& answer);
+
+  // An answer to a question asked at `started` may tell of the inode as it was before it was taken back.
+  [[nodiscard]] bool taken_back_since(const Inode& inode, TimePoint started) const {
+    return taken_back_.since(inode.handle, started);
+  }
 
   // Nothing known of the inode is to be used without asking; its names and bytes as chosen.
   void forget(Inode& inode, bool data, bool entries);
 
  private:
   void prepare(Inode& inode, const Attributes& attr);
+  [[nodiscard]] Told without_what_was_taken_back(const Inode& inode, Told told) const;
   void drop_kernel_pages(Inode& inode);
 
   Core& core_;
+  TakenBack taken_back_;
 };
 
 }  // namespace tusk::client

@@ -23,7 +23,7 @@ ByteCount call_max_of(const schema::AttachReply& attached) {
 Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& kernel,
                        const schema::AttachReply& attached, Options options)
     : options_(std::move(options)),
-      trust_(std::make_unique<LifetimeTrust>(lifetime_of(attached, options_.lifetime))),
+      trust_(std::make_unique<LeaseTrust>(lifetime_of(attached, options_.lifetime), options_.confirmed)),
       remote_(caller, scheduler, core_.path, attached),
       core_{remote_,
             scheduler,
@@ -40,6 +40,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       reader_(core_),
       write_behind_(core_, facts_) {
   core_.foresight.choose(lifetime_of(attached, options_.lifetime));
+  take_terms(attached);
   facts_.learn(*core_.inodes.root(), attached.root().attr(), scheduler.now());
 }
 
@@ -91,6 +92,10 @@ void Filesystem::touched(const InodePointer& inode) {
 
 void Filesystem::handle_attached(const schema::AttachReply& attached) {
   remote_.handle_attached(attached);
+  const bool leases_kept = attached.resumed() && attached.lease_floor() <= trust_->floor();
+  if (!attached.resumed()) trust_->forget_leases(core_.scheduler.now());
+  take_terms(attached);
+  if (!leases_kept) take_back_all(nullptr);
   if (attached.resumed()) return;
   bool locks_held = false;
   files_.for_each([&locks_held](OpenFile& file) {
@@ -99,21 +104,6 @@ void Filesystem::handle_attached(const schema::AttachReply& attached) {
   });
   if (locks_held) core_.last_error.set("the server restarted: locks taken before are gone");
   forget_locks();
-}
-
-void Filesystem::handle_pushed(const schema::Request& request) {
-  if (!request.has_invalidate()) return;
-  for (const auto& item : request.invalidate().items()) {
-    const InodePointer inode = core_.inodes.find(item.handle());
-    if (!inode) continue;
-    if (item.name().empty()) {
-      facts_.forget(*inode, item.data(), item.entries());
-      continue;
-    }
-    names_.changed_somehow(*inode, item.name());
-    core_.scheduler.post_notification(
-        [this, inode, name = item.name()] { core_.kernel.invalidate_entry(inode->id, name); });
-  }
 }
 
 }  // namespace tusk::client

@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "fsclient/core.h"
@@ -101,6 +102,8 @@ class Filesystem {
     std::optional<Duration> lifetime;           // instead of the server's
     bool read_only = false;
     std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
+    // When the newest of what the server is known to have received was sent; none: leases are not trusted.
+    std::function<TimePoint()> confirmed;
   };
 
   // `caller`, `scheduler` and `kernel` must outlive it. Before it is destroyed no call may be in flight
@@ -174,9 +177,15 @@ class Filesystem {
   [[nodiscard]] ByteCount cache_cap() const { return core_.cache.budget()->cap(); }
   [[nodiscard]] std::size_t inodes_known() { return core_.inodes.remembered(); }
 
+  // What the mount rests on now: "leases (fanotify)", "leases (inotify)" or "lifetimes".
+  [[nodiscard]] std::string coherence() const;
+  // Files and directories known to the kernel whose attributes are under a lease now.
+  [[nodiscard]] std::size_t leases_held();
+
   // The channel's events, on its network thread.
   void handle_attached(const schema::AttachReply& attached);
-  void handle_pushed(const schema::Request& request);
+  // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
+  void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
 
  private:
   // What an open brings of the file's start: several reads of a program that goes on reading, so that
@@ -197,13 +206,26 @@ class Filesystem {
   // For the kernel, which is told them now.
   [[nodiscard]] AttributesReply attributes_for(Inode& inode);
   // The same for what the server has told just now.
+  [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode, Learnt learnt);
   [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode);
   void touched(const InodePointer& inode);
   void send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
                    bool is_directory, Done<void> done);
   void send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
                    const InodePointer& to, const std::string& new_name, std::uint32_t flags, Done<void> done);
-  void note_removed(const InodePointer& inode, const schema::RemoveReply& reply, TimePoint started);
+  void note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply);
+
+  // What the server says of a name: null, there is none; and for how long that may be used.
+  using NameLearnt = std::pair<InodePointer, Learnt>;
+  void ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
+                Done<NameLearnt> done);
+
+  // Looks again at once at what was taken back and is in use: who waits for it to change waits less.
+  void look_again(const schema::InvalidateRequest& request);
+  void take_terms(const schema::AttachReply& attached);
+  void take_back(const schema::InvalidateRequest::Item& item, const std::shared_ptr<PushAnswer>& answer);
+  // `answer`, unless it is null, is given once the kernel has dropped all.
+  void take_back_all(const std::shared_ptr<PushAnswer>& answer);
 
   // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
   void ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done);
@@ -227,7 +249,7 @@ class Filesystem {
   void open_at_server(const Asker& asker, const InodePointer& inode, std::move_only_function<void()> then);
   void send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags, Done<OpenReply> done);
   [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
-                                         std::uint32_t flags, TimePoint started,
+                                         std::uint32_t flags, const Told& told,
                                          std::span<const std::byte> body);
   // `held`: bytes that stay as long as it is open.
   [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
@@ -236,14 +258,14 @@ class Filesystem {
   void append(const Asker& asker, const std::shared_ptr<OpenFile>& file, ByteCount offset, SharedBytes bytes,
               Done<std::uint32_t> done);
   void note_appended(const std::shared_ptr<OpenFile>& file, const SharedBytes& bytes,
-                     const schema::WriteReply& reply, TimePoint started);
+                     const schema::WriteReply& reply, const Told& told);
   void drop_tail(const InodePointer& inode, ByteCount from, std::move_only_function<void()> done);
   void commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only, Done<void> done);
   void make_durable(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
                     Done<void> done);
   void note_uncommitted(FileState& file);
   [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
-  void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, TimePoint started);
+  void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, const Told& told);
 
   // EIO once a lock that was taken through the file is lost, until it is unlocked or closed.
   [[nodiscard]] static Result<void> still_locked(OpenFile& file);
@@ -266,7 +288,8 @@ class Filesystem {
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);
 
   const Options options_;
-  const std::unique_ptr<Trust> trust_;
+  const std::unique_ptr<LeaseTrust> trust_;
+  std::atomic<schema::ChangeWatching> watching_{schema::WATCH_NONE};
   Remote remote_;
   Core core_;
   Facts facts_;

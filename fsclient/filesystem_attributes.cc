@@ -47,7 +47,8 @@ void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, D
                 if (!reply && reply.error().code == from_errno(ESTALE) && known_to_be_removed(*inode))
                   return done(false);
                 if (!reply) return done(std::unexpected(reply.error()));
-                done(facts_.learn(*inode, reply->message.attr().attr(), started));
+                const Told told(started, reply->message, {});
+                done(facts_.learn(*inode, reply->message.attr().attr(), told));
               });
 }
 
@@ -131,7 +132,8 @@ void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& ino
                      inode->attributes.expire(core_.scheduler.now());
                    } else {
                      if (size) note_truncated(*inode, *size);
-                     facts_.learn_own(*inode, reply->message.attr().attr(), started);
+                     facts_.learn_own(*inode, reply->message.attr().attr(),
+                                      Told(started, reply->message, {}));
                    }
                    if (!reply) return done(std::unexpected(reply.error()));
                    done(attributes_for(*inode));

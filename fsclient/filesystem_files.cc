@@ -41,6 +41,9 @@ void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<c
     const std::lock_guard lock(file->inode->mutex);
     if (auto& told = file->inode->told_size) told = std::max(*told, offset + bytes.size());
   }
+  // Until it is answered the kernel holds the pages.
+  done = [change = Facts::begin_change(file->inode),
+          done = std::move(done)](Result<std::uint32_t> written) mutable { done(std::move(written)); };
   if (appends) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
   if (!file->synchronous()) return write_behind_.write(asker, file, offset, bytes, std::move(done));
   write_behind_.write(asker, file, offset, bytes,
@@ -76,7 +79,8 @@ void Filesystem::append(const Asker& asker, const std::shared_ptr<OpenFile>& fil
                             [this, file, offset, bytes, started = core_.scheduler.now(),
                              done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                               if (!reply) return done(std::unexpected(reply.error()));
-                              note_appended(file, bytes, reply->message.write(), started);
+                              note_appended(file, bytes, reply->message.write(),
+                                            Told(started, reply->message, {}));
                               drop_tail(file->inode, std::min(offset, reply->message.write().offset()),
                                         [count = static_cast<std::uint32_t>(bytes.size()),
                                          done = std::move(done)]() mutable { done(count); });
@@ -85,7 +89,7 @@ void Filesystem::append(const Asker& asker, const std::shared_ptr<OpenFile>& fil
 }
 
 void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const SharedBytes& bytes,
-                               const schema::WriteReply& reply, TimePoint started) {
+                               const schema::WriteReply& reply, const Told& told) {
   Inode& inode = *file->inode;
   core_.counters.written += bytes.size();
   core_.counters.sent += bytes.size();
@@ -94,7 +98,7 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const Shar
     FileState& state = *inode.file;
     const Interval range{reply.offset(), reply.offset() + bytes.size()};
     const Attributes attr = Attributes::from_schema(reply.attr());
-    inode.attributes.accept(attr, started, core_.scheduler.now());
+    inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
     state.version.follow(reply.attr().change_before(), attr.change);
     state.last_write = core_.scheduler.now();
     state.data_handed_out = true;

@@ -1,6 +1,7 @@
 // Filesystem: lookups, and operations that change which names there are.
 #include <dirent.h>
 
+#include <array>
 #include <cerrno>
 
 #include "fsclient/filesystem.h"
@@ -30,31 +31,44 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
     });
   }
   if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
+  ask_name(asker, directory, name, [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
+    if (!told) return done(std::unexpected(told.error()));
+    const auto& [inode, learnt] = *told;
+    if (!inode)
+      return done(
+          EntryReply{.entry_lifetime = core_.trust.remaining(Fact::kAbsence, learnt, core_.scheduler.now())});
+    after_pages_dropped(*inode, [this, inode, learnt, done = std::move(done)]() mutable {
+      done(fresh_entry(inode, learnt));
+    });
+  });
+}
+
+void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
+                          Done<NameLearnt> done) {
   schema::Request request;
   request.mutable_lookup()->set_parent(directory->handle);
   request.mutable_lookup()->set_name(name);
+  request.mutable_lookup()->set_tell_absence(true);
   remote_.ask(asker, std::move(request), schema::Reply::kNode,
               [this, directory, name, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                if (!reply && reply.error().code == from_errno(ENOENT)) {
-                  names_.learn_absent(*directory, name);
-                  const Duration lifetime =
-                      core_.trust.remaining(Fact::kAbsence, {core_.scheduler.now()}, core_.scheduler.now());
-                  return done(EntryReply{.entry_lifetime = lifetime});
-                }
-                if (!reply) return done(std::unexpected(reply.error()));
-                const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), started);
+                const bool absent =
+                    reply ? !reply->message.node().has_node() : reply.error().code == from_errno(ENOENT);
+                if (!reply && !absent) return done(std::unexpected(reply.error()));
+                const Told told = reply ? Told(started, reply->message, reply->message.names()) : started;
+                if (absent) return done(NameLearnt{nullptr, names_.learn_absent(*directory, name, told)});
+                const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
                 if (!inode) return done(std::unexpected(inode.error()));
-                names_.learn(*directory, name, *inode);
-                after_pages_dropped(**inode, [this, inode = *inode, done = std::move(done)]() mutable {
-                  done(fresh_entry(inode));
-                });
+                done(NameLearnt{*inode, names_.learn(*directory, name, *inode, told)});
               });
 }
 
+EntryReply Filesystem::fresh_entry(const InodePointer& inode, Learnt learnt) {
+  return entry_for(inode, core_.trust.remaining(Fact::kEntry, learnt, core_.scheduler.now()));
+}
+
 EntryReply Filesystem::fresh_entry(const InodePointer& inode) {
-  const TimePoint now = core_.scheduler.now();
-  return entry_for(inode, core_.trust.remaining(Fact::kEntry, {now}, now));
+  return fresh_entry(inode, {core_.scheduler.now()});
 }
 
 void Filesystem::forget(NodeId node, std::uint64_t lookups) { core_.inodes.forget(node, lookups); }
@@ -70,18 +84,20 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
   make.set_mode(mode);
   make.set_target(std::move(target));
   make.set_rdev(rdev);
-  remote_.mutate(asker, std::move(request), schema::Reply::kNode,
-                 [this, directory = *found, name, started = core_.scheduler.now(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   if (!reply) {
-                     names_.changed_somehow(*directory, name);
-                     return done(std::unexpected(reply.error()));
-                   }
-                   const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), started);
-                   if (!inode) return done(std::unexpected(inode.error()));
-                   names_.changed(*directory, name, *inode);
-                   done(fresh_entry(*inode));
-                 });
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kNode,
+      [this, directory = *found, name, started = core_.scheduler.now(), change = Facts::begin_change(*found),
+       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        if (!reply) {
+          names_.changed_somehow(*directory, name);
+          return done(std::unexpected(reply.error()));
+        }
+        const Told told(started, reply->message, reply->message.names());
+        const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
+        if (!inode) return done(std::unexpected(inode.error()));
+        names_.changed(*directory, name, *inode, told);
+        done(fresh_entry(*inode));
+      });
 }
 
 void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_directory, Done<void> done) {
@@ -100,26 +116,27 @@ void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, 
   remove.set_parent(directory->handle);
   remove.set_name(name);
   remove.set_directory(is_directory);
-  remote_.mutate(asker, std::move(request), schema::Reply::kRemove,
-                 [this, directory, name, started = core_.scheduler.now(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   if (!reply) {
-                     names_.changed_somehow(*directory, name);
-                     return done(std::unexpected(reply.error()));
-                   }
-                   const InodePointer removed = names_.last_known(*directory, name);
-                   names_.changed(*directory, name, nullptr);
-                   note_removed(removed, reply->message.remove(), started);
-                   done({});
-                 });
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kRemove,
+      [this, directory, name, started = core_.scheduler.now(), change = Facts::begin_change(directory),
+       emptied = Facts::begin_change(names_.last_known(*directory, name)),
+       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        if (!reply) {
+          names_.changed_somehow(*directory, name);
+          return done(std::unexpected(reply.error()));
+        }
+        const InodePointer removed = names_.last_known(*directory, name);
+        names_.changed(*directory, name, nullptr, Told(started, reply->message, reply->message.names()));
+        note_removed(removed, Told(started, reply->message, {}), reply->message.remove());
+        done({});
+      });
 }
 
 // What is left of a file whose name is gone. An answer without attributes: nobody has it any more but
 // those who have it open here.
-void Filesystem::note_removed(const InodePointer& inode, const schema::RemoveReply& reply,
-                              TimePoint started) {
+void Filesystem::note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply) {
   if (!inode) return;
-  if (reply.has_attr()) return facts_.learn_own(*inode, reply.attr(), started);
+  if (reply.has_attr()) return facts_.learn_own(*inode, reply.attr(), told);
   touched(inode);
   const std::lock_guard lock(inode->mutex);
   inode->attributes.adjust([](Attributes& attr) { attr.nlink = 0; });
@@ -147,24 +164,34 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
   rename.set_new_parent(to->handle);
   rename.set_new_name(new_name);
   rename.set_flags(flags);
-  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                 [this, from, to, old_name, new_name, flags,
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   const InodePointer moved = names_.last_known(*from, old_name);
-                   const InodePointer replaced = names_.last_known(*to, new_name);
-                   const bool exchange = (flags & kRenameExchange) != 0;
-                   touched(moved);
-                   touched(replaced);
-                   if (!reply || !moved || (exchange && !replaced)) {
-                     names_.changed_somehow(*from, old_name);
-                     names_.changed_somehow(*to, new_name);
-                   } else {
-                     names_.changed(*from, old_name, exchange ? replaced : nullptr);
-                     names_.changed(*to, new_name, moved);
-                   }
-                   if (!reply) return done(std::unexpected(reply.error()));
-                   done({});
-                 });
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kEmpty,
+      [this, from, to, old_name, new_name, flags, started = core_.scheduler.now(),
+       change = std::array{Facts::begin_change(from), from == to ? nullptr : Facts::begin_change(to),
+                           Facts::begin_change(names_.last_known(*from, old_name)),
+                           Facts::begin_change(names_.last_known(*to, new_name))},
+       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        const InodePointer moved = names_.last_known(*from, old_name);
+        const InodePointer replaced = names_.last_known(*to, new_name);
+        const bool exchange = (flags & kRenameExchange) != 0;
+        touched(moved);
+        touched(replaced);
+        if (!reply || !moved || (exchange && !replaced)) {
+          names_.changed_somehow(*from, old_name);
+          names_.changed_somehow(*to, new_name);
+        } else {
+          const Told told(started, reply->message, reply->message.names());
+          const InodePointer left = exchange ? replaced : nullptr;
+          if (from == to) {
+            names_.changed(*from, {{old_name, left}, {new_name, moved}}, told);
+          } else {
+            names_.changed(*from, old_name, left, told);
+            names_.changed(*to, new_name, moved, told);
+          }
+        }
+        if (!reply) return done(std::unexpected(reply.error()));
+        done({});
+      });
 }
 
 void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string new_name,
@@ -177,17 +204,19 @@ void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string n
   link.set_handle((*inode)->handle);
   link.set_new_parent((*to)->handle);
   link.set_new_name(new_name);
-  remote_.mutate(asker, std::move(request), schema::Reply::kNode,
-                 [this, inode = *inode, to = *to, new_name, started = core_.scheduler.now(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   if (!reply) {
-                     names_.changed_somehow(*to, new_name);
-                     return done(std::unexpected(reply.error()));
-                   }
-                   facts_.learn_own(*inode, reply->message.node().node().attr(), started);
-                   names_.changed(*to, new_name, inode);
-                   done(fresh_entry(inode));
-                 });
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kNode,
+      [this, inode = *inode, to = *to, new_name, started = core_.scheduler.now(),
+       change = Facts::begin_change(*to), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        if (!reply) {
+          names_.changed_somehow(*to, new_name);
+          return done(std::unexpected(reply.error()));
+        }
+        const Told told(started, reply->message, reply->message.names());
+        facts_.learn_own(*inode, reply->message.node().node().attr(), told);
+        names_.changed(*to, new_name, inode, told);
+        done(fresh_entry(inode));
+      });
 }
 
 void Filesystem::read_link(Asker asker, NodeId node, Done<std::string> done) {

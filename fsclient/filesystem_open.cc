@@ -106,8 +106,9 @@ std::optional<Handle> Filesystem::open_here(const InodePointer& inode, std::uint
         file.data.has(held) && file.data.all_settled() && file.version.is(inode->attributes.value().change);
     const bool room = held_here_ + held.size() <= core_.cache.budget()->cap() / kHeldShare;
     const bool known_size = !inode->told_size || *inode->told_size == held.size();
-    if (!whole || !room || !known_size || attributes_lifetime_locked(*inode) == Duration::zero() ||
-        !core_.foresight.take(file.ahead, core_.scheduler.now()))
+    if (!whole || !room || !known_size || attributes_lifetime_locked(*inode) == Duration::zero())
+      return std::nullopt;
+    if (!core_.foresight.take(file.ahead, core_.scheduler.now()) && !facts_.covered_locked(*inode))
       return std::nullopt;
     file.data.hold(held);
   }
@@ -164,8 +165,8 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
                    done = std::move(done)](Result<rpc::CallReply> reply) mutable {
     if (!reply) return done(std::unexpected(reply.error()));
     const Attributes shown_before = locked_copy(*inode);
-    Result<OpenReply> result =
-        opened(inode, reply->message.open(), flags, started, body.bytes.first(reply->body_size));
+    Result<OpenReply> result = opened(inode, reply->message.open(), flags, Told(started, reply->message, {}),
+                                      body.bytes.first(reply->body_size));
     if (!result || !others_changed(shown_before, *inode)) return done(std::move(result));
     // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
     core_.scheduler.post_notification([&kernel = core_.kernel, id = inode->id, done = std::move(done),
@@ -180,15 +181,14 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
 
 // Close-to-open: whatever others wrote and closed before this open is seen from now on.
 Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::OpenReply& reply,
-                                     std::uint32_t flags, TimePoint started,
-                                     std::span<const std::byte> body) {
+                                     std::uint32_t flags, const Told& told, std::span<const std::byte> body) {
   const Attributes attr = Attributes::from_schema(reply.node().attr());
   if (reply.open_id() == 0 || reply.body_bytes() != body.size() || !attr.is_regular())
     return fail(ErrorCode::kMalformed, "an OPEN reply whose parts disagree");
   bool keep = false;
   {
     const std::lock_guard lock(inode->mutex);
-    facts_.learn_locked(*inode, attr, started);
+    facts_.learn_locked(*inode, attr, told.about(reply.node().attr()));
     FileState& file = *inode->file;
     if ((flags & O_TRUNC) != 0) {
       write_behind_.note_dropped(file.data.truncate(0));
@@ -203,7 +203,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       }
       file.capability_absent = file.capability_absent && keep;
     }
-    if (!body.empty() && !inode->written_since(started)) {
+    if (!body.empty() && !inode->written_since(told.started)) {
       file.data.fill(0, body);
       core_.counters.fetched += body.size();
     }
@@ -222,25 +222,27 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
   create.set_name(name);
   create.set_mode(mode);
   create.set_flags(flags);
-  remote_.mutate(asker, std::move(request), schema::Reply::kOpen,
-                 [this, directory = *found, name, flags, started = core_.scheduler.now(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   if (!reply) {
-                     names_.changed_somehow(*directory, name);
-                     return done(std::unexpected(reply.error()));
-                   }
-                   const schema::OpenReply& open = reply->message.open();
-                   const Result<InodePointer> inode = facts_.learn(open.node(), started);
-                   if (!inode) return done(std::unexpected(inode.error()));
-                   const Result<OpenReply> handle = opened(*inode, open, flags, started, {});
-                   if (!handle) return done(std::unexpected(handle.error()));
-                   if (open.created()) {
-                     const std::lock_guard lock((*inode)->mutex);
-                     (*inode)->file->capability_absent = true;
-                   }
-                   names_.changed(*directory, name, *inode);
-                   done(CreateReply{fresh_entry(*inode), *handle});
-                 });
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kOpen,
+      [this, directory = *found, name, flags, started = core_.scheduler.now(),
+       change = Facts::begin_change(*found), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        if (!reply) {
+          names_.changed_somehow(*directory, name);
+          return done(std::unexpected(reply.error()));
+        }
+        const schema::OpenReply& open = reply->message.open();
+        const Told told(started, reply->message, reply->message.names());
+        const Result<InodePointer> inode = facts_.learn(open.node(), told);
+        if (!inode) return done(std::unexpected(inode.error()));
+        const Result<OpenReply> handle = opened(*inode, open, flags, told, {});
+        if (!handle) return done(std::unexpected(handle.error()));
+        if (open.created()) {
+          const std::lock_guard lock((*inode)->mutex);
+          (*inode)->file->capability_absent = true;
+        }
+        names_.changed(*directory, name, *inode, told);
+        done(CreateReply{fresh_entry(*inode), *handle});
+      });
 }
 
 void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner) {

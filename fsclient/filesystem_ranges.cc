@@ -8,7 +8,7 @@ namespace tusk::client {
 
 // The server has changed bytes of the file on our behalf.
 void Filesystem::note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr,
-                                        TimePoint started) {
+                                        const Told& told) {
   {
     const std::lock_guard lock(inode.mutex);
     if (!inode.file) return;
@@ -16,7 +16,7 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
     inode.file->data_handed_out = true;
     note_uncommitted(*inode.file);
   }
-  facts_.learn_own(inode, attr, started);
+  facts_.learn_own(inode, attr, told);
 }
 
 void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,
@@ -39,7 +39,7 @@ void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCoun
                      if (!reply) return done(std::unexpected(reply.error()));
                      // Some modes move everything behind the range.
                      note_changed_on_server(*file->inode, {offset, kWholeFile.end},
-                                            reply->message.attr().attr(), started);
+                                            reply->message.attr().attr(), Told(started, reply->message, {}));
                      done({});
                    });
   };
@@ -90,7 +90,7 @@ void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset,
                      if (!reply) return done(std::unexpected(reply.error()));
                      const schema::CopyRangeReply& copied = reply->message.copy_range();
                      note_changed_on_server(*to->inode, {target_offset, target_offset + copied.copied()},
-                                            copied.target(), started);
+                                            copied.target(), Told(started, reply->message, {}));
                      done(copied.copied());
                    });
   };

@@ -18,6 +18,7 @@
 #include "fsclient/data_version.h"
 #include "fsclient/directory.h"
 #include "fsclient/file_data.h"
+#include "fsclient/push_answer.h"
 #include "fsclient/read_ahead.h"
 #include "proto/base/result.h"
 #include "proto/base/strong_int.h"
@@ -97,6 +98,7 @@ class Inode : public std::enable_shared_from_this<Inode> {
   std::vector<OpenFile*> open_files;
   std::set<std::uint64_t> lock_owners;  // POSIX locks were granted to them
   int pages_being_dropped = 0;          // notifications to the kernel that are still to come
+  ChangesOnTheirWay changes;            // by programs that hold a lock of the kernel's meanwhile
 
   // The size programs see: the server's, or further if they wrote more than it knows of.
   [[nodiscard]] ByteCount size() const;

@@ -46,6 +46,14 @@ void InodeTable::forget(NodeId id, std::uint64_t lookups) {
   by_id_.erase(known);
 }
 
+std::vector<std::shared_ptr<Inode>> InodeTable::all_remembered() {
+  std::vector<std::shared_ptr<Inode>> inodes;
+  const std::lock_guard lock(mutex_);
+  inodes.reserve(by_id_.size());
+  for (const auto& [id, entry] : by_id_) inodes.push_back(entry.inode);
+  return inodes;
+}
+
 std::size_t InodeTable::remembered() {
   const std::lock_guard lock(mutex_);
   return by_id_.size();

@@ -36,6 +36,7 @@ class InodeTable {
   // FORGET: O(1), no network.
   void forget(NodeId id, std::uint64_t lookups);
 
+  [[nodiscard]] std::vector<std::shared_ptr<Inode>> all_remembered();
   [[nodiscard]] std::size_t remembered();  // inodes the kernel refers to
 
  private:

@@ -56,6 +56,7 @@ schema::AttachRequest attach_of(const MountSettings& settings) {
   attach.set_client_name(host_name());
   attach.set_version(kSchemaVersion);
   attach.set_identity_real(asks_for_real(settings));
+  attach.set_leases(true);
   return attach;
 }
 
@@ -155,10 +156,14 @@ class MountedServer {
                             .cache_bytes_first = settings.cache_bytes != 0 ? cache : kCacheBytesFirst,
                             .lifetime = settings.attr_timeout,
                             .read_only = facts_.read_only,
-                            .path = [&channel] { return channel.stats(); }});
+                            .path = [&channel] { return channel.stats(); },
+                            .confirmed = [&channel] { return channel.confirmed(); }});
     channel.observe(
         {.reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
-         .pushed = [this](const schema::Request& request) { filesystem_->handle_pushed(request); }});
+         .pushed =
+             [this](const schema::Request& request, std::move_only_function<void()> answer) {
+               filesystem_->handle_pushed(request, std::move(answer));
+             }});
   }
 
   ~MountedServer() {

@@ -225,7 +225,8 @@ Result<void> SmallFiles::take_in(const Request& request, rpc::CallReply& reply) 
     if (file.length() > bytes.size() - offset || file.folder() >= request.folders.size()) return malformed();
     const Folder& folder = request.folders[file.folder()];
     if (file.name() >= folder.files.size()) return malformed();
-    take_in(folder, file.name(), file, bytes.bytes.subspan(offset, file.length()), request.started);
+    take_in(folder, file.name(), file, bytes.bytes.subspan(offset, file.length()),
+            client::Told(request.started, reply.message, {}));
     offset += file.length();
   }
   return {};
@@ -233,11 +234,12 @@ Result<void> SmallFiles::take_in(const Request& request, rpc::CallReply& reply) 
 
 // Bytes are taken only if all that is here of the file, in the kernel's memory too, is of the same change.
 void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::FileBytes& told,
-                         std::span<const std::byte> bytes, TimePoint started) {
+                         std::span<const std::byte> bytes, const Told& answer) {
+  const TimePoint started = answer.started;
   Inode& inode = *folder.files[index];
   const schema::Attr& attr = told.node().attr();
   if (told.node().handle() != inode.handle || !S_ISREG(attr.mode())) return;
-  facts_.learn(inode, attr, started);
+  facts_.learn(inode, attr, answer);
   names_.learn_name_ahead(*folder.directory, folder.names[index], folder.files[index], started);
   std::uint64_t number = 0;
   {

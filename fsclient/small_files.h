@@ -87,7 +87,7 @@ class SmallFiles {
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
   Result<void> take_in(const Request& request, rpc::CallReply& reply);
   void take_in(const Folder& folder, std::size_t index, const schema::FileBytes& told,
-               std::span<const std::byte> bytes, TimePoint started);
+               std::span<const std::byte> bytes, const Told& answer);
   void release(Inode& file);
 
   Core& core_;

@@ -58,6 +58,8 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"cache_used_bytes", filesystem.cache_used()},
       {"cache_max_bytes", filesystem.cache_cap()},
       {"inodes", filesystem.inodes_known()},
+      {"coherence", filesystem.coherence()},
+      {"leases", filesystem.leases_held()},
       {"errors", errors},
       {"last_error", last_error},
   };
@@ -127,6 +129,8 @@ std::string describe(const Json& json) {
   row("not sent yet", size_text(number(json, "pending_bytes")));
   row("lookups", fmt::format("{:.0f}, {} of them without asking", number(json, "lookups"),
                              share_text(number(json, "lookups_cached"), number(json, "lookups"))));
+  row("coherence",
+      fmt::format("{}, {:.0f} held", json.at("coherence").get<std::string>(), number(json, "leases")));
   row("memory", fmt::format("{} of {}", size_text(number(json, "cache_used_bytes")),
                             size_text(number(json, "cache_max_bytes"))));
   const std::string last_error = json.at("last_error").get<std::string>();

@@ -40,6 +40,8 @@
 //   operations         of all kinds
 //   cache_used_bytes, cache_max_bytes
 //   inodes             that the kernel knows
+//   coherence          what cached facts rest on: "leases (fanotify)", "leases (inotify)" or "lifetimes"
+//   leases             files and directories whose attributes are under a lease
 //   errors             how often something was lost or failed in the background
 //   last_error         the last of these, or ""
 #pragma once

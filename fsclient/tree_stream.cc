@@ -261,6 +261,7 @@ void TreeStream::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
   Result<schema::WalkListings> listings = std::unexpected(Error{});
   core_.foresight.note_step(core_.scheduler.now());  // the time on the way is not the program's pause
   if (reply) {
+    request->lease = reply->message.lease();
     listings = unpack(*request, *reply);
     Result<void> taken = listings ? take_in(*request, *listings, told) : std::unexpected(listings.error());
     if (!taken) core_.last_error.set("listing ahead: " + taken.error().message());
@@ -290,13 +291,20 @@ Result<schema::WalkListings> TreeStream::unpack(const Request& request, const rp
   return listings;
 }
 
+client::Told TreeStream::answer_of(const Request& request, schema::Cover cover) {
+  client::Told told(request.started);
+  told.lease = request.lease;
+  told.cover = cover;
+  return told;
+}
+
 Result<void> TreeStream::take_in(Request& request, const schema::WalkListings& listings,
                                  std::vector<Told>& told) {
   for (const schema::WalkListing& listing : listings.listings()) {
     TUSK_ASSIGN(const std::shared_ptr<Inode> directory, directory_of(request, listing, told));
     Told& here = told.emplace_back(directory, &listing);
     if (!directory || listing.unlisted()) continue;
-    here.entries = names_.learn_ahead(directory, listing, request.started);
+    here.entries = names_.learn_ahead(directory, listing, answer_of(request, listing.names()));
     here.listed.resize(here.entries.size());
     note_streamed(directory, listing.ByteSizeLong(), request.started);
   }
@@ -329,9 +337,11 @@ Result<std::shared_ptr<Inode>> TreeStream::directory_of(Request& request, const 
   const auto expected = start.places[index].directory.lock();
   start.places[index].directory.reset();  // answered
   if (!listing.has_directory()) return nullptr;
-  TUSK_ASSIGN(const std::shared_ptr<Inode> directory, facts_.learn(listing.directory(), request.started));
+  TUSK_ASSIGN(const std::shared_ptr<Inode> directory,
+              facts_.learn(listing.directory(), answer_of(request, {})));
   if (directory != expected) return nullptr;
   if (by_name) names_.learn_name_ahead(*start.parent, start.places[index].name, directory, request.started);
+  if (facts_.taken_back_since(*directory, request.started)) return directory;
   const std::lock_guard lock(directory->mutex);
   directory->attributes.foresee(core_.foresight, request.started);
   return directory;

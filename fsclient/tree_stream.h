@@ -58,6 +58,7 @@ class TreeStream {
     ByteCount limit = 0;
     TimePoint started{};
     TimePoint queued = TimePoint::max();  // of the places, the one that waited longest
+    std::uint64_t lease = 0;  // of the answer
     MutableSharedBytes body;
   };
   // One listing of an answer. `directory` null: not to be used.
@@ -85,6 +86,8 @@ class TreeStream {
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
   [[nodiscard]] static Result<schema::WalkListings> unpack(const Request& request,
                                                            const rpc::CallReply& reply);
+  // What facts of the request's answer rest on.
+  [[nodiscard]] static client::Told answer_of(const Request& request, schema::Cover cover);
   Result<void> take_in(Request& request, const schema::WalkListings& listings, std::vector<Told>& told);
   [[nodiscard]] Result<std::shared_ptr<Inode>> directory_of(Request& request,
                                                             const schema::WalkListing& listing,

@@ -1,13 +1,18 @@
 // May a cached fact be used now, without asking the server? The one place that decides it.
 //
-// Today by age: a fact is good for the lifetime that the server gave at the attach. Leases will be
-// another implementation: good until the server takes them back.
+// A fact that was told under a lease is good until the server takes it back, or until it is not certain any
+// more that the server still would: it waits for us only as long as it has heard from us within the lease's
+// time. All other facts are good for the lifetime that the server gave at the attach (docs/PROTOCOL.md,
+// "Leases").
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "proto/base/time.h"
+#include "proto/schema/tusk.pb.h"
 
 namespace tusk::client {
 
@@ -18,12 +23,37 @@ enum class Fact : std::uint8_t {
   kListing,  // these are all the names
 };
 
-// When a fact was learnt from the server. The default is "never": such a fact is not to be used.
+// When and how a fact was learnt from the server. The default is "never": such a fact is not to be used.
 struct Learnt {
   TimePoint at = TimePoint::min();
+  std::uint64_t lease = 0;  // under which it was told; 0: none, its age decides
 
   [[nodiscard]] bool ever() const { return at != TimePoint::min(); }
-  void forget() { at = TimePoint::min(); }
+  void forget() { *this = {}; }
+};
+
+// The answer that a fact came in.
+struct Told {
+  TimePoint started{};      // when the question was asked
+  std::uint64_t lease = 0;  // Reply.lease
+  schema::Cover cover = schema::COVER_LIFETIME;
+
+  Told() = default;
+  // Implicit: an answer that says nothing of leases.
+  Told(TimePoint asked) : started(asked) {}
+  Told(TimePoint asked, const schema::Reply& reply, schema::Cover of)
+      : started(asked), lease(reply.lease()), cover(of) {}
+  // Of attributes in the same answer.
+  [[nodiscard]] Told about(const schema::Attr& attr) const {
+    Told told = *this;
+    told.cover = attr.cover();
+    return told;
+  }
+
+  [[nodiscard]] Learnt learnt(TimePoint now) const {
+    if (cover == schema::COVER_ONCE) return {};
+    return {now, cover == schema::COVER_LEASE ? lease : 0};
+  }
 };
 
 // Implementations are thread-safe.
@@ -53,6 +83,52 @@ class LifetimeTrust final : public Trust {
 
  private:
   const Duration lifetime_;
+};
+
+class LeaseTrust final : public Trust {
+ public:
+  // `confirmed`: when the newest of what the server is known to have received was sent; thread-safe.
+  LeaseTrust(Duration lifetime, std::function<TimePoint()> confirmed)
+      : by_age_(lifetime), confirmed_(std::move(confirmed)) {}
+
+  // As the server said at an attach: how long leases last without contact (zero: there are none), and which
+  // are over.
+  void set_terms(Duration lease, std::uint64_t floor) {
+    lease_ = lease;
+    floor_ = floor;
+  }
+  void raise_floor(std::uint64_t floor) { floor_ = std::max(floor_.load(), floor); }
+  // Another server process: its leases have nothing to do with those before.
+  void forget_leases(TimePoint now) { valid_from_ = now; }
+
+  // Whether the fact is under a lease now.
+  [[nodiscard]] bool covered(Learnt learnt, TimePoint now) const {
+    return lease_remaining(learnt, now) > Duration::zero();
+  }
+  [[nodiscard]] Duration lease() const { return lease_; }
+  [[nodiscard]] std::uint64_t floor() const { return floor_; }
+
+  [[nodiscard]] Duration remaining(Fact fact, Learnt learnt, TimePoint now) const override {
+    if (taken_back(learnt)) return Duration::zero();
+    return std::max(by_age_.remaining(fact, learnt, now), lease_remaining(learnt, now));
+  }
+
+ private:
+  [[nodiscard]] bool taken_back(Learnt learnt) const {
+    return learnt.lease != 0 && (learnt.lease < floor_ || learnt.at < valid_from_.load());
+  }
+  [[nodiscard]] Duration lease_remaining(Learnt learnt, TimePoint now) const {
+    if (learnt.lease == 0 || taken_back(learnt) || !confirmed_) return Duration::zero();
+    const TimePoint confirmed = confirmed_();
+    if (confirmed == TimePoint::min()) return Duration::zero();
+    return std::max(Duration::zero(), confirmed + lease_.load() - now);
+  }
+
+  const LifetimeTrust by_age_;
+  const std::function<TimePoint()> confirmed_;
+  std::atomic<Duration> lease_{Duration::zero()};
+  std::atomic<std::uint64_t> floor_{0};
+  std::atomic<TimePoint> valid_from_{TimePoint::min()};
 };
 
 }  // namespace tusk::client

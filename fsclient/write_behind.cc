@@ -170,7 +170,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   file.last_write = core_.scheduler.now();
   if (reply) {
     core_.counters.sent += write.range.size();
-    learn_written(*inode, write, reply->message.write(), started);
+    learn_written(*inode, write, reply->message.write(), Told(started, reply->message, {}));
   } else {
     note_error_locked(*inode, reply.error());
     after.add([this, id = inode->id] {
@@ -191,10 +191,10 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
 }
 
 void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
-                                TimePoint started) {
+                                const Told& told) {
   FileState& file = *inode.file;
   const Attributes attr = Attributes::from_schema(reply.attr());
-  if (attr.mode != 0) inode.attributes.accept(attr, started, core_.scheduler.now());
+  if (attr.mode != 0) inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
   file.version.follow(reply.attr().change_before(), attr.change);
   if (!write.writer->synchronous() && !file.uncommitted) {
     file.uncommitted = true;

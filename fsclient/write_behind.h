@@ -75,7 +75,7 @@ class WriteBehind {
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, TimePoint started,
               const Result<rpc::CallReply>& reply);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
-                     TimePoint started);
+                     const Told& told);
   void wake_flushers(Inode& inode, Deferred& after);
   void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
   void release_stalled(Deferred& after);

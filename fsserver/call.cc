@@ -34,6 +34,26 @@ Result<schema::Attr> Call::attr(const Fd& fd) const {
   return attr(status);
 }
 
+schema::Cover Call::lease(std::string_view handle, LeaseTable::Of of) {
+  const LeaseKeeper::Granted granted = leases_.grant(session().number(), handle, of);
+  // The oldest tells for all: what is taken back by its number is taken back sooner then.
+  if (granted.cover == schema::COVER_LEASE && (reply.lease() == 0 || granted.lease < reply.lease()))
+    reply.set_lease(granted.lease);
+  return granted.cover;
+}
+
+schema::Cover Call::lease_node(std::string_view handle, const Status& status) {
+  ChangeWatch* const watch = attachment_->leases ? attachment_->watch.get() : nullptr;
+  if (watch == nullptr || !watch->watch_node(handle, status)) return schema::COVER_LIFETIME;
+  return lease(handle, LeaseTable::Of::kNode);
+}
+
+void Call::lease_names(std::string_view handle, const Fd& directory) {
+  ChangeWatch* const watch = attachment_->leases ? attachment_->watch.get() : nullptr;
+  if (watch == nullptr || !watch->watch_names(handle, directory)) return;
+  reply.set_names(lease(handle, LeaseTable::Of::kNames));
+}
+
 namespace {
 
 // Most files have none, and ls, cp -a and rsync -X ask for them file by file.
@@ -44,10 +64,24 @@ bool has_no_xattrs(const Fd& fd) {
 
 }  // namespace
 
-schema::Node Call::node_of(const NodeTable::Found& found) const {
+Result<schema::Attr> Call::leased_attr(std::string_view handle, const Fd& fd) {
+  TUSK_ASSIGN(const Status seen, status_of(fd));
+  const schema::Cover cover = lease_node(handle, seen);
+  TUSK_ASSIGN(const Status status, cover == schema::COVER_LEASE ? status_of(fd) : Result<Status>(seen));
+  schema::Attr told = attr(status);
+  told.set_cover(cover);
+  told.set_no_xattrs(has_no_xattrs(fd));
+  return told;
+}
+
+schema::Node Call::node_of(const NodeTable::Found& found) {
   schema::Node node;
   node.set_handle(found.handle);
-  *node.mutable_attr() = attr(found.status);
+  const schema::Cover cover = lease_node(found.handle, found.status);
+  // It may have changed between the look at it and the lease.
+  const auto again = cover == schema::COVER_LEASE ? status_of(*found.fd) : Result<Status>(found.status);
+  *node.mutable_attr() = attr(again.value_or(found.status));
+  node.mutable_attr()->set_cover(again ? cover : schema::COVER_LIFETIME);
   node.mutable_attr()->set_no_xattrs(has_no_xattrs(*found.fd));
   return node;
 }

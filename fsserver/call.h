@@ -14,7 +14,9 @@
 #include "fsserver/acting.h"
 #include "fsserver/attributes.h"
 #include "fsserver/body_budget.h"
+#include "fsserver/change_watch.h"
 #include "fsserver/export.h"
+#include "fsserver/lease_keeper.h"
 #include "fsserver/lock_table.h"
 #include "fsserver/session.h"
 #include "proto/base/result.h"
@@ -40,16 +42,19 @@ struct Attachment {
   std::int64_t since_unix_s = 0;
   std::string token;
   std::atomic<std::uint64_t> rights_seen = 0;  // AccessStore::generation() when its right was last looked at
+  std::shared_ptr<ChangeWatch> watch;          // nullptr: nobody has leases on this export
+  bool leases = false;                         // this client has
   std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
 };
 
 class Call {
  public:
   Call(std::shared_ptr<rpc::IncomingCall> incoming, std::shared_ptr<Attachment> attachment, LockTable& locks,
-       std::string_view boot_id)
+       LeaseKeeper& leases, std::string_view boot_id)
       : incoming_(std::move(incoming)),
         attachment_(std::move(attachment)),
         locks_(locks),
+        leases_(leases),
         boot_id_(boot_id) {}
 
   [[nodiscard]] const schema::Request& request() const { return incoming_->message(); }
@@ -80,7 +85,15 @@ class Call {
     return to_attr(status, nodes().root_device());
   }
   [[nodiscard]] Result<schema::Attr> attr(const Fd& fd) const;
-  [[nodiscard]] schema::Node node_of(const NodeTable::Found& found) const;
+
+  // Asks for a lease on a node's attributes and bytes, which must be read after it (again, if they have
+  // been). What it comes to is for the reply to say: Attr.cover.
+  [[nodiscard]] schema::Cover lease_node(std::string_view handle, const Status& status);
+  // The same for the names in a directory; the reply says it.
+  void lease_names(std::string_view handle, const Fd& directory);
+  // Attributes under a lease, if it can be had.
+  [[nodiscard]] Result<schema::Attr> leased_attr(std::string_view handle, const Fd& fd);
+  [[nodiscard]] schema::Node node_of(const NodeTable::Found& found);
 
   // True when root's privileges let this thread do what the asking user may not: then the operation has
   // to keep the rules that the kernel keeps for others (set-user-ID bits, owners).
@@ -101,8 +114,11 @@ class Call {
 
  private:
   std::shared_ptr<rpc::IncomingCall> incoming_;
+  [[nodiscard]] schema::Cover lease(std::string_view handle, LeaseTable::Of of);
+
   std::shared_ptr<Attachment> attachment_;
   LockTable& locks_;
+  LeaseKeeper& leases_;
   std::string_view boot_id_;
   std::vector<std::string> mutated_;
 };

@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <map>
+#include <string>
 
 namespace tusk::server {
 namespace {
@@ -73,6 +75,15 @@ struct CommandLine {
     command->add_option("--listen", share.listen,
                         "ADDR:PORT to listen on (default: every address, port 8875)");
     command->add_option("--state-dir", share.state_dir, "Where keys and tokens are kept");
+    const std::map<std::string, WatchWish> wishes{{"auto", WatchWish::kAuto},
+                                                  {"fanotify", WatchWish::kFanotify},
+                                                  {"inotify", WatchWish::kInotify},
+                                                  {"none", WatchWish::kNone}};
+    command
+        ->add_option("--watch", share.watch,
+                     "How changes by local programs are noticed: auto (default), fanotify, inotify or none")
+        ->transform(CLI::CheckedTransformer(wishes))
+        ->type_name("WAY");
     command->add_option("--url-file", share.url_file, "Write the URL into this file once it can be mounted");
     command->callback([this] { run = [this] { return server::share(share); }; });
   }

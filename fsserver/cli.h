@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fsserver/change_watch.h"
 #include "proto/base/result.h"
 #include "proto/io/address.h"
 
@@ -24,6 +25,7 @@ struct ShareArguments {
   std::string listen;  // empty: every address, the default port
   std::string state_dir;
   std::string url_file;
+  WatchWish watch = WatchWish::kAuto;
 };
 
 // Where the state is: said directly, or by a configuration file, or the default.

@@ -94,6 +94,7 @@ Result<void> share(const ShareArguments& arguments) {
   ServerConfig config;
   config.exports = {exported};
   config.state_dir = arguments.state_dir;
+  config.watch = arguments.watch;
   if (!arguments.listen.empty()) {
     TUSK_ASSIGN(const io::Address listen, parse_listen(arguments.listen));
     config.listen = {listen};

@@ -44,6 +44,21 @@ void read_listen(TomlReader& reader, std::vector<io::Address>& listen) {
   }
 }
 
+void read_watch(TomlReader& reader, WatchWish& watch) {
+  const auto wish = reader.text("watch");
+  if (!wish) return;
+  constexpr std::pair<std::string_view, WatchWish> kWishes[] = {{"auto", WatchWish::kAuto},
+                                                                {"fanotify", WatchWish::kFanotify},
+                                                                {"inotify", WatchWish::kInotify},
+                                                                {"none", WatchWish::kNone}};
+  for (const auto& [word, meaning] : kWishes)
+    if (*wish == word) {
+      watch = meaning;
+      return;
+    }
+  reader.complain("watch", "'watch' must be \"auto\", \"fanotify\", \"inotify\" or \"none\"");
+}
+
 ExportSettings read_export(TomlReader& reader) {
   ExportSettings settings;
   if (const auto name = reader.required_text("name")) {
@@ -95,6 +110,7 @@ std::expected<ServerConfig, Complaints> parse_config(std::string_view text, cons
       if (!config.state_dir.is_absolute()) top.complain("state_dir", "'state_dir' must begin with '/'");
     }
     read_listen(top, config.listen);
+    read_watch(top, config.watch);
     if (auto limits = top.table("limits")) read_limits(*limits, config.limits);
     read_exports(top, config.exports, check);
     top.done();

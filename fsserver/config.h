@@ -2,6 +2,8 @@
 //
 //   state_dir = "/var/lib/tusk"
 //   listen = ["[::]:8875"]
+//   watch = "auto"                  # how changes by local programs are noticed: "fanotify", "inotify",
+//                                   # "none" (no leases), or the best of them that can be had
 //
 //   [limits]                        # all optional
 //   workers = 8                     # threads that touch disks
@@ -31,6 +33,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fsserver/change_watch.h"
 #include "fsserver/export.h"
 #include "fsserver/toml_reader.h"
 #include "fsserver/worker_pool.h"
@@ -56,6 +59,7 @@ struct ServerLimits {
 struct ServerConfig {
   std::filesystem::path state_dir;  // empty: the default one
   std::vector<io::Address> listen = {io::Address::any(rpc::kDefaultPort)};
+  WatchWish watch = WatchWish::kAuto;
   ServerLimits limits;
   std::vector<ExportSettings> exports;
 };

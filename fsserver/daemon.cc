@@ -82,6 +82,9 @@ FileServiceOptions service_options(const ServerConfig& config) {
   options.client_descriptors_max = std::min(options.client_descriptors_max, share);
   options.attr_lifetime_ms = config.limits.attr_lifetime_ms;
   options.session_keep = config.limits.session_keep;
+  options.watch = [wish = config.watch](Export& exported, ChangeWatch::Events events) {
+    return start_watching(exported, wish, std::move(events));
+  };
   return options;
 }
 
@@ -130,6 +133,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
   endpoint.connections_max = daemon->config_.limits.connections;
   endpoint.request_memory_max = daemon->config_.limits.request_memory_bytes;
   TUSK_ASSIGN(daemon->endpoint_, rpc::ServerEndpoint::start(std::move(endpoint), *daemon->service_));
+  daemon->service_->reach_clients_by(daemon->endpoint_.get());
   daemon->write_status();
   return daemon;
 }
@@ -140,6 +144,7 @@ Daemon::~Daemon() {
   if (!idle)
     spdlog::warn("some operations are still running after {} s; not waiting for them",
                  to_seconds(kShutdownMax));
+  service_->reach_clients_by(nullptr);
   endpoint_.reset();
   status_file_.remove();
   // A thread that hangs in a disk's system call cannot be joined before the disk lets go of it.

@@ -20,9 +20,12 @@ Result<FileChange> FileChange::begin(const Fd& file) {
   return FileChange(std::move(lock), change_of(before));
 }
 
-Result<schema::Attr> FileChange::end(const Call& call, const Fd& file) const {
-  TUSK_ASSIGN(const Status after, status_of(file));
+Result<schema::Attr> FileChange::end(Call& call, std::string_view handle, const Fd& file) const {
+  TUSK_ASSIGN(const Status seen, status_of(file));
+  const schema::Cover cover = call.lease_node(handle, seen);
+  TUSK_ASSIGN(const Status after, cover == schema::COVER_LEASE ? status_of(file) : Result<Status>(seen));
   schema::Attr attr = call.attr(after);
+  attr.set_cover(cover);
   attr.set_change(change_of(after));  // a change we have just made is certain, however young
   attr.set_change_before(before_);
   return attr;

@@ -15,7 +15,7 @@ class FileChange {
   [[nodiscard]] static Result<FileChange> begin(const Fd& file);
 
   // The attributes after the change, which tell the change counter before it, too.
-  [[nodiscard]] Result<schema::Attr> end(const Call& call, const Fd& file) const;
+  [[nodiscard]] Result<schema::Attr> end(Call& call, std::string_view handle, const Fd& file) const;
 
  private:
   FileChange(std::unique_lock<std::mutex> lock, std::uint64_t before)

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <new>
 
+#include "fsserver/lease_effects.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
 #include "proto/rpc/printable.h"
@@ -53,9 +54,11 @@ FileService::FileService(FileServiceOptions options)
       boot_id_(kernel_boot_id()),
       instance_id_(random_id()),
       bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max)),
+      leases_(options_.leases),
       workers_(options_.workers) {
   for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
   options_.exports.clear();
+  update_watches();
   if (!options_.own_housekeeping) return;
   housekeeper_ = std::jthread([this](const std::stop_token& stop) {
     Duration pause = kHousekeepingEvery;
@@ -71,7 +74,22 @@ FileService::FileService(FileServiceOptions options)
   });
 }
 
-FileService::~FileService() = default;
+// Whatever holds a watch goes before what its events use.
+FileService::~FileService() {
+  leases_.drop_put_aside();
+  {
+    const std::lock_guard lock(mutex_);
+    attachments_.clear();
+  }
+  const std::lock_guard lock(watches_mutex_);
+  watches_.clear();
+}
+
+void FileService::reach_clients_by(rpc::Outbound* clients) {
+  leases_.reach_clients_by(clients);
+  const std::lock_guard lock(mutex_);
+  leases_possible_ = clients != nullptr;
+}
 
 void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
   const Incoming incoming = std::move(unshared);
@@ -120,7 +138,7 @@ void FileService::submit(const Operation& operation, ByteCount body_bytes, const
     enqueue(operation.lane, waiting,
             [this, &operation, attachment,
              reservations = std::move(reservations)](const Incoming& incoming) mutable {
-              run(operation, incoming, attachment, std::move(reservations));
+              run({&operation, incoming, attachment, std::move(reservations)});
             });
   };
   if (body_bytes == 0) return begin({});
@@ -140,16 +158,63 @@ void FileService::submit(const Operation& operation, ByteCount body_bytes, const
     refuse(*waiting, ErrorCode::kLimitExceeded, "too many reads at once");
 }
 
-void FileService::run(const Operation& operation, const Incoming& incoming,
-                      const std::shared_ptr<Attachment>& attachment,
-                      std::vector<BodyBudget::Reservation> reservations) {
-  if (attachment->read_only && mutates(operation, incoming->message()))
-    return incoming->reply_error(from_errno(EROFS), "the export is read-only");
-  const std::uint64_t sequence = incoming->message().sequence();
-  const bool once = sequence != 0 && runs_once(operation);
-  if (once && !begin_once(incoming, *attachment->session)) return;
+namespace {
 
-  Call call(incoming, attachment, locks_, boot_id_);
+bool runs_once_here(const Operation& operation, const schema::Request& request) {
+  return request.sequence() != 0 && runs_once(operation);
+}
+
+}  // namespace
+
+void FileService::run(Admitted call) {
+  const bool changes = mutates(*call.operation, call.incoming->message());
+  if (changes && call.attachment->read_only)
+    return call.incoming->reply_error(from_errno(EROFS), "the export is read-only");
+  const bool once = runs_once_here(*call.operation, call.incoming->message());
+  if (once && !begin_once(call.incoming, *call.attachment->session)) return;
+  if (changes && call.attachment->watch) return begin_change(std::move(call));
+  carry_out(std::move(call));
+}
+
+void FileService::begin_change(Admitted call) {
+  Attachment& attachment = *call.attachment;
+  const SessionNumber by = attachment.session->number();
+  const auto changes = std::make_shared<std::vector<NodeChange>>();
+  {
+    const ActingAs acting(attachment.exported->acts_as());
+    *changes = changes_of(call.incoming->message(), attachment.exported->nodes(), leases_.others_than(by));
+  }
+  const Lane lane = call.operation->lane;
+  const auto shared = std::make_shared<Admitted>(std::move(call));
+  const auto now = leases_.begin_change(by, *changes, [this, lane, shared, changes](LeaseKeeper::Change id) {
+    const auto task = [this, shared, changes, id] { finish_change(std::move(*shared), id, *changes); };
+    // More work than the queue holds: rather this thread than never.
+    if (!workers_.submit(lane, task)) task();
+  });
+  if (now) finish_change(std::move(*shared), *now, *changes);
+}
+
+void FileService::finish_change(Admitted call, LeaseKeeper::Change change,
+                                const std::vector<NodeChange>& changes) {
+  const std::shared_ptr<Attachment> attachment = call.attachment;
+  attachment->watch->begin_own(changes);
+  const std::vector<std::string> changed = carry_out(std::move(call));
+  attachment->watch->end_own(changes);
+  leases_.end_change(change);
+  // Somebody else has moved the names since they were looked at.
+  std::vector<NodeChange> unforeseen;
+  for (const std::string& handle : changed)
+    if (std::ranges::find(changes, handle, &NodeChange::handle) == changes.end())
+      unforeseen.push_back({.handle = handle, .data = true});
+  if (!unforeseen.empty()) leases_.changed(unforeseen);
+}
+
+std::vector<std::string> FileService::carry_out(Admitted admitted) {
+  const auto& [operation_pointer, incoming, attachment, reservations_of_call] = admitted;
+  const Operation& operation = *operation_pointer;
+  const std::uint64_t sequence = incoming->message().sequence();
+  const bool once = runs_once_here(operation, incoming->message());
+  Call call(incoming, attachment, locks_, leases_, boot_id_);
   execute(operation, call);
   // Who asked has given up: nobody would ever close the file.
   if (call.reply.has_open() && incoming->cancelled()) ops::close_file(call, call.reply.open().open_id());
@@ -161,10 +226,11 @@ void FileService::run(const Operation& operation, const Incoming& incoming,
   }
   if (call.waits_for != LockWaitId{0})
     incoming->on_cancel([this, wait = call.waits_for] { cancel_wait(wait); });
-  if (call.answers_later) return;
+  if (call.answers_later) return call.mutated_nodes();
   // Whatever the body is made of counts until the client has it.
-  if (!call.body.empty()) call.body = held_by(std::move(reservations), std::move(call.body));
+  if (!call.body.empty()) call.body = held_by(std::move(admitted.reservations), std::move(call.body));
   incoming->reply(std::move(call.reply), std::move(call.body));
+  return call.mutated_nodes();
 }
 
 // On a worker: the network's thread must not wait for those who hold the table's mutex and ask a disk. Only
@@ -222,13 +288,58 @@ void FileService::execute(const Operation& operation, Call& call) {
 std::vector<rpc::ConnectionId> FileService::replace_exports(std::vector<std::shared_ptr<Export>> exports) {
   std::map<std::string, std::shared_ptr<Export>> replacement;
   for (auto& exported : exports) replacement.emplace(exported->name(), std::move(exported));
-
-  const std::lock_guard lock(mutex_);
-  exports_ = std::move(replacement);
   std::vector<rpc::ConnectionId> outdated;
-  for (const auto& [connection, attachment] : attachments_)
-    if (find_export(attachment->exported->name()) != attachment->exported) outdated.push_back(connection);
+  {
+    const std::lock_guard lock(mutex_);
+    exports_ = std::move(replacement);
+    for (const auto& [connection, attachment] : attachments_)
+      if (find_export(attachment->exported->name()) != attachment->exported) outdated.push_back(connection);
+  }
+  update_watches();
   return outdated;
+}
+
+void FileService::update_watches() {
+  if (!options_.watch) return;
+  std::vector<std::shared_ptr<Export>> exports;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, exported] : exports_) exports.push_back(exported);
+  }
+  std::vector<std::shared_ptr<ChangeWatch>> gone;  // their threads end without the mutex
+  const std::lock_guard lock(watches_mutex_);
+  std::map<const Export*, std::shared_ptr<ChangeWatch>> kept;
+  for (const auto& exported : exports) {
+    auto& watch = kept[exported.get()];
+    if (const auto known = watches_.find(exported.get()); known != watches_.end()) {
+      watch = std::move(known->second);
+      continue;
+    }
+    watch = options_.watch(
+        *exported, {.changed = [this](const std::vector<NodeChange>& changes) { leases_.changed(changes); },
+                    .missed = [this, of = exported.get()] { handle_missed_changes(*of); }});
+  }
+  for (auto& [exported, watch] : watches_)
+    if (watch) gone.push_back(std::move(watch));
+  watches_ = std::move(kept);
+}
+
+void FileService::handle_missed_changes(const Export& exported) {
+  std::unordered_set<SessionNumber> concerned;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, entry] : sessions_)
+      if (&entry.session->exported() == &exported) concerned.insert(entry.session->number());
+  }
+  spdlog::warn("export '{}': more changes at once than can be followed; clients look at everything again",
+               exported.name());
+  leases_.anything_changed([&](SessionNumber session) { return concerned.contains(session); });
+}
+
+std::shared_ptr<ChangeWatch> FileService::watch_of(const Export& exported) {
+  const std::lock_guard lock(watches_mutex_);
+  const auto found = watches_.find(&exported);
+  return found == watches_.end() ? nullptr : found->second;
 }
 
 void FileService::housekeep(TimePoint now) {
@@ -246,6 +357,7 @@ void FileService::housekeep(TimePoint now) {
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
   for (const auto& session : ended) end(*session);
+  leases_.housekeep(now);
   for (const auto& exported : exports) exported->nodes().housekeep(now);
 }
 

@@ -20,7 +20,9 @@
 
 #include "fsserver/access_store.h"
 #include "fsserver/call.h"
+#include "fsserver/change_watch.h"
 #include "fsserver/export.h"
+#include "fsserver/lease_keeper.h"
 #include "fsserver/lock_table.h"
 #include "fsserver/log_limit.h"
 #include "fsserver/operations.h"
@@ -55,8 +57,12 @@ struct FileServiceOptions {
   Duration session_keep = kSessionKeepDefault;
   // Looks after idle things once a second. Off: the owner calls housekeep().
   bool own_housekeeping = true;
+  // Makes what notices changes by programs on the server; nullptr, or an answer of nullptr: clients get no
+  // leases.
+  std::function<std::unique_ptr<ChangeWatch>(Export&, ChangeWatch::Events)> watch;
+  LeaseLimits leases;
   // After each successful mutation, on its worker thread, before the reply: the export and the handles
-  // of the nodes that changed. Here leases and push will hook in.
+  // of the nodes that changed.
   std::function<void(Export&, const std::vector<std::string>& handles)> mutated;
 };
 
@@ -68,6 +74,7 @@ struct ConnectedClient {
   Access access = Access::kReadOnly;
   std::int64_t since_unix_s = 0;
   std::size_t open_files = 0;
+  std::size_t leases = 0;  // nodes and directories whose facts it may use without asking
 };
 
 // All methods are thread-safe.
@@ -79,6 +86,9 @@ class FileService : public rpc::Service {
 
   void handle_call(std::unique_ptr<rpc::IncomingCall> incoming) override;
   void handle_disconnect(const rpc::Peer& peer) override;
+
+  // The way to take leases back. Without it there are none. nullptr: the way is about to end.
+  void reach_clients_by(rpc::Outbound* clients);
 
   // Exports as they are from now on. Connections to exports that are gone or changed (another object)
   // are returned: they should be disconnected, so that they attach anew.
@@ -117,8 +127,19 @@ class FileService : public rpc::Service {
   void enqueue(Lane lane, const Waiting& waiting, Work work);
   void submit(const Operation& operation, ByteCount body_bytes, const Waiting& waiting,
               std::shared_ptr<Attachment> attachment);
-  void run(const Operation& operation, const Incoming& incoming,
-           const std::shared_ptr<Attachment>& attachment, std::vector<BodyBudget::Reservation> reservations);
+  // A call that has been let in, on a worker.
+  struct Admitted {
+    const Operation* operation;
+    Incoming incoming;
+    std::shared_ptr<Attachment> attachment;
+    std::vector<BodyBudget::Reservation> reservations;
+  };
+  void run(Admitted call);
+  // Takes back what others hold of what the call is going to change; then, maybe later, it is carried out.
+  void begin_change(Admitted call);
+  void finish_change(Admitted call, LeaseKeeper::Change change, const std::vector<NodeChange>& changes);
+  // Returns the handles of the nodes that it has changed.
+  std::vector<std::string> carry_out(Admitted call);
   void cancel_wait(LockWaitId wait);
   [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
   void execute(const Operation& operation, Call& call);
@@ -143,6 +164,10 @@ class FileService : public rpc::Service {
   void leave_session(const Attachment& attachment);
   [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;
+  // Makes watches of exports that have none and lets go those of exports that are gone.
+  void update_watches();
+  void handle_missed_changes(const Export& exported);
+  [[nodiscard]] std::shared_ptr<ChangeWatch> watch_of(const Export& exported);
 
   // Constant after construction.
   FileServiceOptions options_;
@@ -151,6 +176,7 @@ class FileService : public rpc::Service {
   std::shared_ptr<BodyBudget> bodies_;
 
   LockTable locks_;
+  LeaseKeeper leases_;
   LogLimit refusals_logged_;
   LogLimit failures_logged_;
 
@@ -166,6 +192,10 @@ class FileService : public rpc::Service {
   std::map<SessionKey, SessionEntry> sessions_;
   std::uint64_t last_session_ = 0;
   std::map<crypto::Fingerprint, std::weak_ptr<Quota>> descriptors_of_;
+  bool leases_possible_ = false;  // clients can be reached
+
+  std::mutex watches_mutex_;  // never held with another
+  std::map<const Export*, std::shared_ptr<ChangeWatch>> watches_;
 
   std::condition_variable_any housekeeping_;
   WorkerPool workers_;  // after all that its tasks use

@@ -10,7 +10,16 @@
 namespace tusk::server {
 void FileService::answer_attach(const Incoming& incoming) {
   auto reply = attach(*incoming);
-  if (reply) return incoming->reply(std::move(*reply));
+  if (reply) {
+    incoming->reply(std::move(*reply));
+    std::shared_ptr<Attachment> attachment;
+    {
+      const std::lock_guard lock(mutex_);
+      attachment = attachment_of(incoming->peer().connection);
+    }
+    if (attachment && attachment->leases) leases_.send_again(attachment->session->number());
+    return;
+  }
   const schema::AttachRequest& request = incoming->message().attach();
   if (const auto left_out = refusals_logged_.admit(io::now()))
     spdlog::warn("{} ({}) may not mount '{}': {}{}", incoming->peer().address, incoming->peer().key.to_text(),
@@ -92,9 +101,13 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
   TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
+  const auto watch = watch_of(*exported);
+  std::uint64_t lease_floor = 0;
   bool replaced = false;
   {
     const std::lock_guard lock(mutex_);
+    if (leases_possible_) attachment->watch = watch;
+    attachment->leases = attachment->watch && request.leases();
     const rpc::ConnectionId connection = incoming.peer().connection;
     if (!connections_.contains(connection)) {  // it went away meanwhile
       leave_session(*attachment);
@@ -105,15 +118,28 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
     if (replaced) {
       leave_session(*attachment);
     } else {
-      if (const auto before = attachment_of(connection)) leave_session(*before);
+      if (const auto before = attachment_of(connection)) {
+        leave_session(*before);
+        leases_.disconnect(before->session->number(), connection);
+      }
       attachments_[connection] = attachment;
+      // With the mutex held: a disconnect that comes now must come after it.
+      if (attachment->leases) lease_floor = leases_.attach(attachment->session->number(), connection);
     }
   }
   if (replaced) return attach(incoming);
   spdlog::info("{} '{}' mounts '{}' {}{}", attachment->peer.address, attachment->client_name,
                exported->name(), attachment->read_only ? "read-only" : "read-write",
                resumed ? " (again)" : "");
-  return welcome(*attachment, std::move(root), resumed);
+  schema::Reply reply = welcome(*attachment, std::move(root), resumed);
+  if (attachment->leases) {
+    using Milliseconds = std::chrono::milliseconds;
+    reply.mutable_attach()->set_lease_ms(
+        static_cast<std::uint32_t>(std::chrono::duration_cast<Milliseconds>(leases_.lease()).count()));
+    reply.mutable_attach()->set_lease_floor(lease_floor);
+    reply.mutable_attach()->set_watching(attachment->watch->kind());
+  }
+  return reply;
 }
 
 Result<bool> FileService::join_session(Attachment& attachment, const schema::AttachRequest& request) {
@@ -189,6 +215,7 @@ void FileService::detach(const rpc::Peer& peer) {
 
 void FileService::end(Session& session) {
   session.end();
+  leases_.end(session.number());
   locks_.release_session(session.number());
 }
 
@@ -199,6 +226,7 @@ void FileService::handle_disconnect(const rpc::Peer& peer) {
   if (!attachment) return;
   attachments_.erase(peer.connection);
   leave_session(*attachment);
+  leases_.disconnect(attachment->session->number(), peer.connection);
   spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name, attachment->exported->name());
 }
 
@@ -228,7 +256,8 @@ std::vector<ConnectedClient> FileService::clients() const {
                        .export_name = attachment->exported->name(),
                        .access = attachment->read_only ? Access::kReadOnly : Access::kReadWrite,
                        .since_unix_s = attachment->since_unix_s,
-                       .open_files = attachment->session->open_files()});
+                       .open_files = attachment->session->open_files(),
+                       .leases = leases_.interests(attachment->session->number())});
   return clients;
 }
 

@@ -109,6 +109,16 @@ bool NodeTable::root_exists() const {
   return status && status->stx_nlink > 0;
 }
 
+std::pair<std::string, std::string> NodeTable::place_of(std::string_view handle) {
+  const std::lock_guard lock(mutex_);
+  const Node* const node = find(handle);
+  if (node == nullptr || node->name.empty()) return {};
+  if (node->parent == kRootId) return {root_handle_, node->name};
+  const auto parent = nodes_.find(node->parent);
+  if (parent == nodes_.end()) return {};
+  return {*parent->second.handle, node->name};
+}
+
 Result<SharedFd> NodeTable::resolve(std::string_view handle) {
   if (handle == root_handle_) return root_;
   if (SharedFd fd = held(handle)) return fd;

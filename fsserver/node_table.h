@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "fsserver/attributes.h"
@@ -58,6 +59,15 @@ class NodeTable {
   [[nodiscard]] const std::string& root_handle() const { return root_handle_; }
   [[nodiscard]] std::uint64_t root_device() const { return root_device_; }
   [[nodiscard]] bool root_exists() const;
+
+  // Whether this export's server has made the handle. Cheaper than resolve(): no file is looked for.
+  [[nodiscard]] bool genuine(std::string_view handle) const { return codec_->decode(handle).has_value(); }
+  // The handle of a node of the root's file system, from what the kernel calls it.
+  [[nodiscard]] std::string handle_of(const FileIdentity& identity) const { return codec_->encode(identity); }
+  // The directory in which a node was last seen, and its name there; "" if that is not known.
+  [[nodiscard]] std::pair<std::string, std::string> place_of(std::string_view handle);
+  // Through it every file of the export can be reached; open for reading.
+  [[nodiscard]] const SharedFd& root() const { return root_; }
 
   // The inode of a handle as an O_PATH descriptor. ESTALE when the handle is not this export's, or the
   // file is gone or out of the export.

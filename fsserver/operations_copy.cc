@@ -172,7 +172,8 @@ Result<void> copy_range(Call& call) {
     call.mutated(request.target());
   }
   call.reply.mutable_copy_range()->set_copied(copied);
-  TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(), change.end(call, *target.fd));
+  TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(),
+              change.end(call, request.target(), *target.fd));
   return {};
 }
 

@@ -95,6 +95,9 @@ Result<void> read(Call& call) {
     return fail(from_errno(EINVAL), "more than the largest read, or than there is room for");
   TUSK_TRY(check_range(request.offset(), request.length()));
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_RDONLY));
+  TUSK_ASSIGN(const Status which, status_of(*file.fd));
+  // Who reads on hears of changes, though the bytes alone promise nothing.
+  (void)call.lease_node(request.handle(), which);
   TUSK_ASSIGN(const Status before, status_of(*file.fd));
   TUSK_ASSIGN(SharedBytes bytes, read_body(*file.fd, request.offset(), request.length()));
 
@@ -129,7 +132,7 @@ Result<void> write(Call& call) {
   TUSK_TRY(strip_special_bits(call, *file.fd));
   call.mutated(request.handle());
   call.reply.mutable_write()->set_offset(offset);
-  TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, *file.fd));
+  TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, request.handle(), *file.fd));
   return {};
 }
 
@@ -169,7 +172,7 @@ Result<void> allocate(Call& call) {
     return fail_errno("fallocate");
   TUSK_TRY(strip_special_bits(call, *file.fd));
   call.mutated(request.handle());
-  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, *file.fd));
+  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *file.fd));
   return {};
 }
 

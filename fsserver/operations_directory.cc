@@ -68,6 +68,10 @@ Result<void> readdir(Call& call) {
   TUSK_ASSIGN(const SharedFd directory, call.node(request.handle()));
   TUSK_ASSIGN(const Status status, status_of(*directory));
   if (!S_ISDIR(status.stx_mode)) return fail(from_errno(ENOTDIR));
+  call.lease_names(request.handle(), *directory);
+  // Before the names: who compares the change counter later must not take older names for newer ones.
+  TUSK_ASSIGN(*call.reply.mutable_readdir()->mutable_directory(),
+              call.leased_attr(request.handle(), *directory));
   TUSK_ASSIGN(Fd stream, open_stream(call, *directory, request.cookie()));
 
   const std::uint32_t limit = request.limit_bytes() == 0 ? kPageBytesDefault : request.limit_bytes();
@@ -77,7 +81,6 @@ Result<void> readdir(Call& call) {
 
   schema::ReadDirReply& reply = *call.reply.mutable_readdir();
   reply.set_end(reader.ended());
-  *reply.mutable_directory() = call.attr(status);
   if (!reader.ended()) {
     Fd fd = reader.take_fd();
     // The kernel is a buffer ahead of the page's end.

@@ -82,15 +82,19 @@ Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& req
 Result<void> lookup(Call& call) {
   const auto& request = call.request().lookup();
   TUSK_ASSIGN(const SharedFd parent, call.node(request.parent()));
-  TUSK_ASSIGN(const NodeTable::Found found, call.nodes().lookup(parent, request.parent(), request.name()));
-  *call.reply.mutable_node()->mutable_node() = call.node_of(found);
+  call.lease_names(request.parent(), *parent);
+  const auto found = call.nodes().lookup(parent, request.parent(), request.name());
+  schema::NodeReply& reply = *call.reply.mutable_node();
+  if (!found && found.error().code == from_errno(ENOENT) && request.tell_absence()) return {};
+  if (!found) return std::unexpected(found.error());
+  *reply.mutable_node() = call.node_of(*found);
   return {};
 }
 
 Result<void> getattr(Call& call) {
   const auto& request = call.request().getattr();
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
-  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), call.attr(*node));
+  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), call.leased_attr(request.handle(), *node));
   return {};
 }
 
@@ -101,7 +105,7 @@ Result<void> setattr(Call& call) {
   TUSK_TRY(apply(call, *node, request));
   if (request.has_size() && !request.has_mode()) TUSK_TRY(strip_special_bits(call, *node));
   call.mutated(request.handle());
-  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, *node));
+  TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *node));
   return {};
 }
 

@@ -86,6 +86,7 @@ std::optional<NodeTable::Found> occupant(const Call& call, const Place& at) {
 Result<void> make_node(Call& call) {
   const auto& request = call.request().make_node();
   TUSK_ASSIGN(const Place at, place(call, request.parent(), request.name()));
+  call.lease_names(at.handle, *at.parent);
   {
     TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(call.creator()));
     TUSK_TRY(make(call, *at.parent, request));
@@ -100,6 +101,7 @@ Result<void> make_node(Call& call) {
 Result<void> remove(Call& call) {
   const auto& request = call.request().remove();
   TUSK_ASSIGN(const Place at, place(call, request.parent(), request.name()));
+  call.lease_names(at.handle, *at.parent);
   const auto victim = occupant(call, at);
   if (::unlinkat(at.parent->number(), request.name().c_str(), request.directory() ? AT_REMOVEDIR : 0) != 0)
     return fail_errno(request.directory() ? "rmdir" : "unlink");
@@ -119,6 +121,12 @@ Result<void> rename(Call& call) {
   if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) return fail(from_errno(EINVAL), "rename flags");
   TUSK_ASSIGN(const Place from, place(call, request.old_parent(), request.old_name()));
   TUSK_ASSIGN(const Place to, place(call, request.new_parent(), request.new_name()));
+  call.lease_names(from.handle, *from.parent);
+  if (to.handle != from.handle) {
+    const schema::Cover old_names = call.reply.names();
+    call.lease_names(to.handle, *to.parent);
+    if (old_names != schema::COVER_LEASE) call.reply.set_names(old_names);
+  }
   const auto moving = occupant(call, from);
   const auto replaced = occupant(call, to);
   if (::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
@@ -148,6 +156,7 @@ Result<void> link(Call& call) {
   const auto& request = call.request().link();
   TUSK_ASSIGN(const SharedFd node, call.node(request.handle()));
   TUSK_ASSIGN(const Place to, place(call, request.new_parent(), request.new_name()));
+  call.lease_names(to.handle, *to.parent);
   // By way of /proc: AT_EMPTY_PATH needs a privilege. It is the inode itself, a symlink is not followed.
   if (::linkat(AT_FDCWD, proc_path(*node).c_str(), to.parent->number(), request.new_name().c_str(),
                AT_SYMLINK_FOLLOW) != 0)

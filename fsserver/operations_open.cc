@@ -132,6 +132,7 @@ Result<void> create(Call& call) {
   TUSK_TRY(check_file_name(request.name()));
   TUSK_ASSIGN(Quota::Place place, place_for_one_more(call));
   TUSK_ASSIGN(const SharedFd parent, call.node(request.parent()));
+  call.lease_names(request.parent(), *parent);
   TUSK_ASSIGN(Created made, create_or_open(call, parent, access));
   return finish_open(call, std::move(made.found), std::move(made.fd), access, made.created, std::move(place));
 }

@@ -81,6 +81,9 @@ class SubtreeLister {
   // False: there is no room for all of them.
   Result<bool> add_entries(const Found& found, schema::WalkListing& listing, std::size_t& left) {
     if (!S_ISDIR(found.status.stx_mode)) return fail(from_errno(ENOTDIR));
+    call_.lease_names(found.handle, *found.fd);
+    listing.set_names(call_.reply.names());
+    call_.reply.clear_names();
     TUSK_ASSIGN(Fd fd, reopen(*found.fd, O_RDONLY | O_DIRECTORY));
     DirectoryReader reader(std::move(fd));
     RawEntry raw{};

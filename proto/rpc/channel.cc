@@ -31,6 +31,7 @@ constexpr Duration kRefusedPauseMax = 30s;
 // How often the outage policy is checked while something waits.
 constexpr Duration kPolicyTick = 250ms;
 constexpr Duration kGoodbyePatience = 500ms;
+constexpr int kKeepAlivesPerLease = 3;
 
 // After these the same try would end the same way.
 bool is_final(ErrorCode code) {
@@ -69,6 +70,7 @@ class ChannelOverUdp final : public Channel {
   [[nodiscard]] schema::AttachReply attached() const override;
   [[nodiscard]] crypto::Fingerprint server_fingerprint() const override;
   [[nodiscard]] ChannelStats stats() const override;
+  [[nodiscard]] TimePoint confirmed() const override { return confirmed_; }
   void change_outage_policy(OutagePolicy policy) override;
   void observe(Events events) override;
   void close() override;
@@ -105,6 +107,8 @@ class ChannelOverUdp final : public Channel {
     return secure_ && secure_->established() && !secure_->closed() ? &secure_->connection() : nullptr;
   }
   void publish_stats(bool connected);
+  void note_confirmed();
+  void answer_push(wire::ExchangeId exchange, std::uint64_t reconnects, const schema::Reply& answer);
   [[nodiscard]] TimePoint owed_since(TimePoint now) const;
 
   const ChannelOptions options_;
@@ -140,6 +144,7 @@ class ChannelOverUdp final : public Channel {
   std::atomic<bool> ended_ = false;  // the thread is gone
   // Since when the server has owed us a packet; kNever: it does not.
   std::atomic<TimePoint> silent_since_ = kNever;
+  std::atomic<TimePoint> confirmed_ = TimePoint::min();
   std::once_flag closed_;
 
   // Protects what other threads read; only the network thread writes, so it reads without.
@@ -240,6 +245,7 @@ void ChannelOverUdp::settle() {
     if (secure_->next_timeout() <= now) secure_->handle_timeout(now);
     // Before the events: who is told of an answer may ask at once, and the server has just spoken.
     silent_since_ = owed_since(now);
+    note_confirmed();
     handle_events(now);
     if (secure_) transmit_now(now);
     handle_events(now);
@@ -354,6 +360,10 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
     attached_known_ = true;
     changed_.notify_all();
   }
+  // While a lease lasts the server must hear from us in time, whether we want something or not.
+  if (reply.attach().lease_ms() > 0)
+    secure_->connection().keep_alive_at_least_every(std::chrono::milliseconds(reply.attach().lease_ms()) /
+                                                    kKeepAlivesPerLease);
   if (ever_attached_) {
     ++reconnects_;
     if (events_.reattached) events_.reattached(reply.attach());
@@ -366,15 +376,33 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
 void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {
   schema::Request request;
   schema::Reply answer;
-  if (decode_message(arrived.header.bytes, request)) {
-    if (events_.pushed) events_.pushed(request);
-    answer.mutable_empty();
-  } else {
+  if (!decode_message(arrived.header.bytes, request)) {
     answer.set_error(static_cast<std::uint32_t>(ErrorCode::kMalformed));
+    return answer_push(arrived.exchange, reconnects_, answer);
   }
+  answer.mutable_empty();
+  auto later = [this, exchange = arrived.exchange, reconnects = reconnects_, answer] {
+    if (ended_) return;
+    reactor_->post([this, exchange, reconnects, answer] { answer_push(exchange, reconnects, answer); });
+  };
+  if (!events_.pushed) return later();
+  events_.pushed(request, std::move(later));
+}
+
+// Not on another connection than the push came on: there it is pushed again.
+void ChannelOverUdp::answer_push(wire::ExchangeId exchange, std::uint64_t reconnects,
+                                 const schema::Reply& answer) {
+  if (reconnects != reconnects_ || connection() == nullptr) return;
   const Result<SharedBytes> header = encode_message(answer);
   TUSK_CHECK(header.has_value());
-  secure_->connection().reply(arrived.exchange, *header, {});
+  connection()->reply(exchange, *header, {});
+}
+
+// Only of a connection whose attach has told which leases there are.
+void ChannelOverUdp::note_confirmed() {
+  if (state_ != State::kReady || connection() == nullptr) return;
+  if (const auto sent = connection()->sent_packets().newest_confirmed())
+    confirmed_ = std::max(confirmed_.load(), *sent);
 }
 
 // Believed because the server is authenticated by now: what fails before could be anybody's forgery, and

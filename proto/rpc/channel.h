@@ -57,13 +57,17 @@ class Channel : public Caller {
   [[nodiscard]] virtual schema::AttachReply attached() const = 0;  // of the newest attach
   [[nodiscard]] virtual crypto::Fingerprint server_fingerprint() const = 0;
   [[nodiscard]] virtual ChannelStats stats() const = 0;
+  // What was sent until then has arrived at the server, for all that its acknowledgements say;
+  // TimePoint::min(): nothing yet.
+  [[nodiscard]] virtual TimePoint confirmed() const = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;
 
   // Runs on the network thread, must not block: after every re-attach (session resumed or not), and
   // for calls that the server makes (invalidate).
   struct Events {
     std::move_only_function<void(const schema::AttachReply&)> reattached;
-    std::move_only_function<void(const schema::Request&)> pushed;
+    // `answer` from any thread; the server waits for it.
+    std::move_only_function<void(const schema::Request&, std::move_only_function<void()> answer)> pushed;
   };
   virtual void observe(Events events) = 0;
 

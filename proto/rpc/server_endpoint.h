@@ -30,21 +30,17 @@ struct ServerEndpointOptions {
   Duration answers_patience = 2s;  // when the endpoint ends: for clients to acknowledge their answers
 };
 
-class ServerEndpoint {
+class ServerEndpoint : public Outbound {
  public:
   // `service` must outlive the endpoint. Errors: errno of bind, with the address and what to do.
   [[nodiscard]] static Result<std::unique_ptr<ServerEndpoint>> start(ServerEndpointOptions options,
                                                                      Service& service);
   // Calls that come from now on get no answer; what was answered before still goes out, for a limited time.
   // Says goodbye to every connection that has its answers, then joins the threads.
-  virtual ~ServerEndpoint() = default;
+  ~ServerEndpoint() override = default;
 
   // All thread-safe.
   [[nodiscard]] virtual std::vector<io::Address> local_addresses() const = 0;
-  // A call from the server to a client. kConnectionLost when that connection is gone.
-  virtual void call(ConnectionId connection, CallRequest request, Completion done) = 0;
-  // Ends a connection; its client is told `reason`.
-  virtual void disconnect(ConnectionId connection, std::string reason) = 0;
 
   struct ConnectionInfo {
     Peer peer;

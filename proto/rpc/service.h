@@ -10,6 +10,7 @@
 #include "proto/base/shared_bytes.h"
 #include "proto/base/strong_int.h"
 #include "proto/crypto/identity.h"
+#include "proto/rpc/caller.h"
 #include "proto/schema/tusk.pb.h"
 
 namespace tusk::rpc {
@@ -52,6 +53,17 @@ class IncomingCall {
     message.set_message(std::move(context));
     reply(std::move(message));
   }
+};
+
+// The way from a service to the clients it serves. All methods are thread-safe and do not block.
+class Outbound {
+ public:
+  virtual ~Outbound() = default;
+  // A call from the server to a client. kConnectionLost when that connection is gone. `done` runs on the
+  // network thread.
+  virtual void call(ConnectionId connection, CallRequest request, Completion done) = 0;
+  // Ends a connection; its client is told `reason`.
+  virtual void disconnect(ConnectionId connection, std::string reason) = 0;
 };
 
 // Implemented by the file server. Called on the network thread: must not block.

@@ -469,7 +469,8 @@ void Connection::challenge_path(TimePoint now) { challenge_ = Challenge{random_.
 
 Duration Connection::keep_alive() const {
   // Who waits for an answer wants to know soon that none can come.
-  return exchanges_.open_count() > 0 ? std::min(config_.keep_alive, kKeepAliveWaiting) : config_.keep_alive;
+  const Duration waiting = exchanges_.open_count() > 0 ? kKeepAliveWaiting : config_.keep_alive;
+  return std::min({config_.keep_alive, waiting, keep_alive_max_});
 }
 
 TimePoint Connection::next_timeout() const {

@@ -127,6 +127,8 @@ class Connection {
   [[nodiscard]] bool path_challenge_pending() const { return challenge_.has_value(); }
 
   // ------------------------------------------------ time
+  // A client that wants to be heard more often than the configuration says, also when it asks for nothing.
+  void keep_alive_at_least_every(Duration interval) { keep_alive_max_ = std::max(interval, kKeepAliveMin); }
   [[nodiscard]] TimePoint next_timeout() const;
   void handle_timeout(TimePoint now);
 
@@ -212,6 +214,8 @@ class Connection {
   TimePoint last_eliciting_sent_;
   std::uint64_t packets_since_floor_ = 0;
   Duration peer_idle_timeout_;
+  static constexpr Duration kKeepAliveMin = std::chrono::seconds(1);
+  Duration keep_alive_max_ = kNever.time_since_epoch();
   ByteCount app_limited_until_ = 0;  // delivered bytes; below: samples are app-limited
 
   ByteCount bytes_sent_ = 0;

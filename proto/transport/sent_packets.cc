@@ -121,6 +121,7 @@ void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEsti
     --outstanding_;
   }
   packet.state = State::kAcked;
+  newest_confirmed_ = std::max(newest_confirmed_.value_or(packet.sent_at), packet.sent_at);
   delivered_ += packet.size;
   delivered_at_ = now;
   outcome.event.acked_bytes += packet.size;

@@ -107,6 +107,9 @@ class SentPackets {
   // The content of the oldest outstanding packet, to be sent again in a probe.
   [[nodiscard]] std::vector<SentFrame> oldest_outstanding() const;
 
+  // When the newest packet was sent that the peer is known to have.
+  [[nodiscard]] std::optional<TimePoint> newest_confirmed() const { return newest_confirmed_; }
+
   [[nodiscard]] ByteCount in_flight() const { return in_flight_; }
   [[nodiscard]] ByteCount delivered() const { return delivered_; }
   [[nodiscard]] int probes_unanswered() const { return probe_count_; }
@@ -138,6 +141,7 @@ class SentPackets {
   ByteCount in_flight_ = 0;
   std::uint64_t outstanding_ = 0;
   TimePoint last_eliciting_sent_at_{};
+  std::optional<TimePoint> newest_confirmed_;
   int probe_count_ = 0;
 
   ByteCount delivered_ = 0;

@@ -247,6 +247,49 @@ void LoopbackCaller::go_on() {
   for (auto& flight : held) post({}, [this, flight] { deliver(flight); });
 }
 
+void LoopbackCaller::on_push(Pushed pushed) {
+  const std::lock_guard lock(mutex_);
+  pushed_ = std::move(pushed);
+}
+
+void LoopbackCaller::push(schema::Request request, rpc::Completion done) {
+  post(travel_time(), [this, request = std::move(request), done = std::move(done)]() mutable {
+    Pushed pushed;
+    {
+      const std::lock_guard lock(mutex_);
+      pushed = pushed_;
+    }
+    auto answer = [this, done = std::move(done)]() mutable {
+      post(travel_time(), [done = std::move(done)]() mutable {
+        rpc::CallReply reply;
+        reply.message.mutable_empty();
+        done(std::move(reply));
+      });
+    };
+    if (pushed) return pushed(request, std::move(answer));
+    answer();
+  });
+}
+
+void LoopbackClients::add(LoopbackCaller& caller) {
+  const std::lock_guard lock(mutex_);
+  callers_.emplace(caller.connection(), &caller);
+}
+
+void LoopbackClients::remove(LoopbackCaller& caller) {
+  const std::lock_guard lock(mutex_);
+  callers_.erase(caller.connection());
+}
+
+void LoopbackClients::call(rpc::ConnectionId connection, rpc::CallRequest request, rpc::Completion done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = callers_.find(connection); found != callers_.end())
+      return found->second->push(std::move(request.message), std::move(done));
+  }
+  done(fail(ErrorCode::kConnectionLost, "the client is gone"));
+}
+
 std::uint64_t LoopbackCaller::calls(schema::Request::OperationCase kind) const {
   const std::lock_guard lock(mutex_);
   const auto found = counts_.find(kind);

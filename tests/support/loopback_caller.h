@@ -55,6 +55,13 @@ class LoopbackCaller final : public rpc::Caller {
   [[nodiscard]] std::uint64_t calls(schema::Request::OperationCase kind) const;
   [[nodiscard]] std::uint64_t calls() const;
 
+  // What the service pushes (through LoopbackClients) arrives there, on the network thread, after its time
+  // on the way; so does the answer.
+  using Pushed = std::function<void(const schema::Request&, std::move_only_function<void()> answer)>;
+  void on_push(Pushed pushed);
+  void push(schema::Request request, rpc::Completion done);
+  [[nodiscard]] rpc::ConnectionId connection() const { return peer_.connection; }
+
   // Waits for the service to let go of its calls, ends those in flight with kPeerClosed and joins the
   // thread. Idempotent.
   void close();
@@ -82,11 +89,26 @@ class LoopbackCaller final : public rpc::Caller {
   std::map<int, std::uint64_t> counts_;
   std::uint64_t next_id_ = 1;
   Fault fault_;
+  Pushed pushed_;
   bool held_back_ = false;
   std::vector<std::shared_ptr<Flight>> held_;
   std::size_t incoming_ = 0;  // calls that the service has not let go of
   bool closed_ = false;
   std::thread thread_;
+};
+
+// A service's way to the loopback callers of one process. Thread-safe.
+class LoopbackClients final : public rpc::Outbound {
+ public:
+  void add(LoopbackCaller& caller);
+  void call(rpc::ConnectionId connection, rpc::CallRequest request, rpc::Completion done) override;
+  void disconnect(rpc::ConnectionId, std::string) override {}
+  // No more pushes to it.
+  void remove(LoopbackCaller& caller);
+
+ private:
+  std::mutex mutex_;
+  std::map<rpc::ConnectionId, LoopbackCaller*> callers_;
 };
 
 }  // namespace tusk::test

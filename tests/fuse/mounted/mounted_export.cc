@@ -14,6 +14,7 @@
 
 #include "proto/base/check.h"
 #include "proto/base/random.h"
+#include "proto/io/clock.h"
 
 namespace tusk::test {
 namespace {
@@ -62,7 +63,12 @@ MountedExport::MountedExport(ExportSetup setup)
   server::FileServiceOptions options;
   options.exports = {must(server::Export::open(settings, crypto::Secret::random()))};
   options.server_name = "test";
+  if (setup.leases)
+    options.watch = [](server::Export& exported, server::ChangeWatch::Events events) {
+      return must(server::start_inotify(exported, std::move(events)));
+    };
   server_ = std::make_unique<server::FileService>(std::move(options));
+  server_->reach_clients_by(&pushes_);
 
   setup.loopback.client_key = client_key();
   caller_ = std::make_unique<LoopbackCaller>(*server_, setup.loopback);
@@ -72,6 +78,8 @@ MountedExport::MountedExport(ExportSetup setup)
   attach.set_version(1);
   attach.set_read_only(setup.read_only);
   attach.set_identity_real(!setup.as_user);
+  attach.set_leases(setup.leases);
+  pushes_.add(*caller_);
   const schema::AttachReply attached = must(caller_->attach(attach));
 
   scheduler_ = std::make_unique<client::ThreadScheduler>();
@@ -84,9 +92,13 @@ MountedExport::MountedExport(ExportSetup setup)
       .identity = setup.as_user ? client::IdentityMap::as_user(*setup.as_user) : client::IdentityMap::real(),
       .cache_bytes = setup.cache_bytes,
       .lifetime = setup.lifetime,
-      .read_only = setup.read_only};
+      .read_only = setup.read_only,
+      .confirmed = io::now};
   filesystem_ =
       std::make_unique<client::Filesystem>(*caller_, *scheduler_, *mount_, attached, std::move(file_options));
+  caller_->on_push([this](const schema::Request& request, std::move_only_function<void()> answer) {
+    filesystem_->handle_pushed(request, std::move(answer));
+  });
   const Result<void> started = mount_->start(*filesystem_);
   if (!started) std::fprintf(stderr, "%s\n", started.error().message().c_str());
   TUSK_CHECK(started.has_value());
@@ -101,6 +113,8 @@ MountedExport::~MountedExport() {
     mount_->abort();
   }
   mount_->wait();
+  pushes_.remove(*caller_);
+  server_->reach_clients_by(nullptr);
   caller_->close();
   scheduler_->stop();
   filesystem_.reset();

@@ -47,6 +47,7 @@ struct ExportSetup {
   std::optional<Duration> lifetime;  // of cached facts, instead of the server's
   ByteCount cache_bytes = 64 * 1024 * 1024;
   std::optional<client::IdentityMap::User> as_user;  // instead of identity=real
+  bool leases = false;  // with changes on the server, those of this process included, seen by inotify
 };
 
 class MountedExport {
@@ -70,6 +71,7 @@ class MountedExport {
   TempDir own_export_;
   TempDir mountpoint_;
   std::filesystem::path exported_;
+  LoopbackClients pushes_;
   std::unique_ptr<server::FileService> server_;
   std::unique_ptr<LoopbackCaller> caller_;
   std::unique_ptr<client::ThreadScheduler> scheduler_;

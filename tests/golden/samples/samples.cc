@@ -85,6 +85,19 @@ std::vector<MessageSample> make_message_samples() {
   hello.set_client_name("laptop");
   hello.set_version(1);
 
+  MessageSample with_leases = attach;
+  with_leases.name = "attach-leases";
+  with_leases.request.mutable_attach()->set_leases(true);
+
+  MessageSample take_back{"invalidate", {}};
+  auto& change = *take_back.request.mutable_invalidate();
+  change.set_lease_floor(0x0102030405060708);
+  change.set_changed(true);
+  change.add_items()->set_handle("a file");
+  change.mutable_items(0)->set_data(true);
+  change.add_items()->set_handle("a directory");
+  change.mutable_items(1)->set_name("a name");
+
   MessageSample read{"read", {}};
   read.request.set_sequence(0);
   auto& wanted = *read.request.mutable_read();
@@ -121,7 +134,7 @@ std::vector<MessageSample> make_message_samples() {
   files.set_file_bytes_max(64 << 10);
   files.set_limit_bytes(1 << 20);
   files.set_compress(true);
-  return {attach, read, invalidate, walk, read_files};
+  return {attach, with_leases, take_back, read, invalidate, walk, read_files};
 }
 
 }  // namespace

@@ -50,7 +50,26 @@ schema::AttachReply FakeServer::attached() const {
   reply.set_boot_id(boot_id_);
   reply.set_attr_lifetime_ms(1000);
   reply.set_identity_real(true);
+  reply.set_lease_ms(lease != 0 ? 10'000 : 0);
+  reply.set_lease_floor(lease);
+  reply.set_watching(lease != 0 ? schema::WATCH_FANOTIFY : schema::WATCH_NONE);
   return reply;
+}
+
+void FakeServer::tell_cover(schema::Reply& reply) const {
+  if (lease == 0) return;
+  const schema::Cover cover = being_changed ? schema::COVER_ONCE : schema::COVER_LEASE;
+  reply.set_lease(lease);
+  reply.set_names(cover);
+  if (reply.node().has_node()) reply.mutable_node()->mutable_node()->mutable_attr()->set_cover(cover);
+  if (reply.has_attr()) reply.mutable_attr()->mutable_attr()->set_cover(cover);
+  if (reply.has_open()) reply.mutable_open()->mutable_node()->mutable_attr()->set_cover(cover);
+  if (reply.has_write()) reply.mutable_write()->mutable_attr()->set_cover(cover);
+  if (reply.has_readdir()) {
+    reply.mutable_readdir()->mutable_directory()->set_cover(cover);
+    for (auto& entry : *reply.mutable_readdir()->mutable_entries())
+      entry.mutable_node()->mutable_attr()->set_cover(cover);
+  }
 }
 
 void FakeServer::touch(File& file) {
@@ -98,6 +117,12 @@ void FakeServer::execute(std::size_t which) {
   if (fault) error = fault(pending.request.message);
   Result<rpc::CallReply> reply =
       error ? Result<rpc::CallReply>(std::unexpected(*error)) : run(pending.request);
+  const bool absence = !reply && reply.error().code == from_errno(ENOENT);
+  if (absence && lease != 0 && pending.request.message.lookup().tell_absence()) {
+    reply = rpc::CallReply();
+    reply->message.mutable_node();
+  }
+  if (reply) tell_cover(reply->message);
   executed_.push_back({std::move(pending.done), std::move(reply)});
 }
 

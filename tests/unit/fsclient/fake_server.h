@@ -54,6 +54,10 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] schema::Node node_of(const std::string& name) { return node(names_.at(name)); }
   // The answer to WALK, with its body; without it this is an older server.
   std::function<void(const schema::WalkRequest&, schema::WalkReply&, std::string& body)> walk;
+  // Not 0: everything is told under this lease.
+  std::uint64_t lease = 0;
+  // As the answers to questions that are asked while somebody changes what they tell.
+  bool being_changed = false;
 
   // What becomes of a call instead of an answer.
   std::function<std::optional<Error>(const schema::Request&)> fault;
@@ -84,6 +88,7 @@ class FakeServer final : public rpc::Caller {
   };
 
   [[nodiscard]] Result<rpc::CallReply> run(rpc::CallRequest& request);
+  void tell_cover(schema::Reply& reply) const;
   [[nodiscard]] Result<rpc::CallReply> set_attributes(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> open(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> create(rpc::CallRequest& request);

@@ -171,7 +171,7 @@ TEST_F(Knowing, APushMakesForgotten) {
   const EntryReply entry = lookup("a");
   schema::Request push;
   push.mutable_invalidate()->add_items()->set_handle("handle1");
-  filesystem->handle_pushed(push);
+  filesystem->handle_pushed(push, [] {});
   server.put("a", "longer");
   EXPECT_EQ(attributes(entry.node)->attr.size, 6u);
 }
@@ -183,7 +183,7 @@ TEST_F(Knowing, APushOfAnEntryReachesTheKernel) {
   auto& item = *push.mutable_invalidate()->add_items();
   item.set_handle("root");
   item.set_name("a");
-  filesystem->handle_pushed(push);
+  filesystem->handle_pushed(push, [] {});
   settle();
   EXPECT_EQ(kernel.entries, std::vector<std::string>{"a"});
   server.erase("a");

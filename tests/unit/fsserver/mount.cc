@@ -61,6 +61,7 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.server_name = "test";
   options.own_housekeeping = false;
   options.mutated = setup.mutated;
+  options.watch = setup.watch;
   options.reply_memory_max = setup.reply_memory_max;
   options.workers = setup.workers;
   options.client_sessions_max = setup.client_sessions_max;
@@ -97,6 +98,7 @@ Answer Mount::attach() {
   attach.set_client_name("tester");
   attach.set_version(kSchemaVersion);
   attach.set_identity_real(setup_.identity_real);
+  attach.set_leases(setup_.leases);
   Answer answer = call(request);
   attached_ = answer.reply.attach();
   return answer;

@@ -46,6 +46,7 @@ struct ServerSetup {
   std::shared_ptr<AccessStore> access_store;
   NodeTableSettings table;
   std::function<void(Export&, const std::vector<std::string>&)> mutated;
+  std::function<std::unique_ptr<ChangeWatch>(Export&, ChangeWatch::Events)> watch;
   std::string name = "data";
   ByteCount reply_memory_max = 1ull << 30;
   unsigned workers = kWorkersDefault;
@@ -74,6 +75,7 @@ struct MountSetup {
   std::string session = std::string(kSessionIdBytes, 's');
   bool read_only = false;
   bool identity_real = false;
+  bool leases = false;
 };
 
 // One client's connection. Methods named after operations send one and wait for its answer.

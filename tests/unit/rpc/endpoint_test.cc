@@ -371,17 +371,22 @@ TEST_F(EndpointTest, TheServerCallsTheClient) {
   const auto channel = connect();
   std::promise<std::string> pushed;
   Channel::Events events;
-  events.pushed = [&](const schema::Request& request) {
+  std::promise<std::move_only_function<void()>> answer;
+  events.pushed = [&](const schema::Request& request, std::move_only_function<void()> later) {
     pushed.set_value(request.invalidate().items(0).handle());
+    answer.set_value(std::move(later));
   };
   channel->observe(std::move(events));
   CallRequest request;
   request.message.mutable_invalidate()->add_items()->set_handle("handle");
   std::promise<bool> answered;
+  auto outcome = answered.get_future();
   endpoint_->call(service_.connection_, std::move(request),
                   [&](Result<CallReply> reply) { answered.set_value(reply.has_value()); });
   EXPECT_EQ(pushed.get_future().get(), "handle");
-  EXPECT_TRUE(answered.get_future().get());
+  EXPECT_EQ(outcome.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  answer.get_future().get()();
+  EXPECT_TRUE(outcome.get());
   EXPECT_EQ(endpoint_->connections().size(), 1u);
 }
 

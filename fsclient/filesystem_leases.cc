@@ -1,0 +1,120 @@
+// Filesystem: what the server takes back, and what the mount rests on.
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+
+void Filesystem::take_terms(const schema::AttachReply& attached) {
+  const bool usable = options_.confirmed != nullptr;
+  trust_->set_terms(std::chrono::milliseconds(usable ? attached.lease_ms() : 0), attached.lease_floor());
+  watching_ = usable && attached.lease_ms() != 0 ? attached.watching() : schema::WATCH_NONE;
+}
+
+void Filesystem::handle_pushed(const schema::Request& request, std::move_only_function<void()> answer) {
+  if (!request.has_invalidate()) return answer();
+  const auto push = std::make_shared<PushAnswer>(std::move(answer));
+  for (const auto& item : request.invalidate().items()) take_back(item, push);
+  if (request.invalidate().lease_floor() != 0) {
+    trust_->raise_floor(request.invalidate().lease_floor());
+    return take_back_all(push);
+  }
+  if (request.invalidate().changed()) look_again(request.invalidate());
+  // Behind all that the kernel has been asked to drop.
+  core_.scheduler.post_notification([push] { push->give(); });
+}
+
+void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
+                           const std::shared_ptr<PushAnswer>& answer) {
+  facts_.note_taken_back(item.handle());
+  const InodePointer inode = core_.inodes.find(item.handle());
+  if (!inode) return;
+  std::vector<std::string> names;
+  if (!item.name().empty()) names.push_back(item.name());
+  if (item.entries()) {
+    const std::lock_guard lock(inode->mutex);
+    if (inode->directory)
+      for (const auto& [name, known] : inode->directory->names) names.push_back(name);
+  }
+  // Where the server sees names only, it does not know whose attributes went with a name.
+  const InodePointer named = item.name().empty() ? nullptr : names_.last_known(*inode, item.name());
+  facts_.forget(*inode, item.data(), item.entries());
+  if (named) facts_.forget(*named, false, false);
+  if (!item.name().empty()) names_.taken_back(*inode, item.name());
+  if (!names.empty() || item.data()) Facts::answer_when_busy(*inode, answer);
+  core_.scheduler.post_notification([&kernel = core_.kernel, inode, named, names = std::move(names)] {
+    kernel.invalidate_attributes(inode->id);
+    if (named) kernel.invalidate_attributes(named->id);
+    for (const std::string& name : names) kernel.invalidate_entry(inode->id, name);
+  });
+}
+
+namespace {
+
+// Somebody has listed it, and listing it again costs no more than a question.
+bool lists_few(Inode& directory) {
+  constexpr std::size_t kFew = 256;
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory || !directory.directory->listing) return false;
+  const Listing& listing = *directory.directory->listing;
+  return listing.complete && listing.entries.size() <= kFew;
+}
+
+}  // namespace
+
+void Filesystem::look_again(const schema::InvalidateRequest& request) {
+  constexpr int kItemsMax = 8;  // of more, most are not looked at by anybody
+  if (request.items_size() > kItemsMax) return;
+  for (const auto& item : request.items()) {
+    const InodePointer inode = core_.inodes.find(item.handle());
+    if (!inode) continue;
+    ask_attributes({}, inode, [](const Result<bool>&) {});
+    if (item.name().empty() && !item.entries()) continue;
+    if (!item.name().empty()) ask_name({}, inode, item.name(), [](const Result<NameLearnt>&) {});
+    if (lists_few(*inode)) (void)names_.begin({}, inode);
+  }
+}
+
+// The leases are over: whatever the kernel was told under them, it must ask again.
+void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
+  core_.scheduler.post([this, answer] {
+    for (const InodePointer& inode : core_.inodes.all_remembered()) {
+      std::vector<std::string> names;
+      bool open = false;
+      {
+        const std::lock_guard lock(inode->mutex);
+        open = !inode->open_files.empty();
+        if (inode->directory)
+          for (const auto& [name, known] : inode->directory->names) names.push_back(name);
+      }
+      core_.scheduler.post_notification([&kernel = core_.kernel, inode, names = std::move(names)] {
+        kernel.invalidate_attributes(inode->id);
+        for (const std::string& name : names) kernel.invalidate_entry(inode->id, name);
+      });
+      // Who has it open reads on without asking: if the bytes are others now, their pages go.
+      if (open) ask_attributes({}, inode, [](const Result<bool>&) {});
+    }
+    if (answer) core_.scheduler.post_notification([answer] { answer->give(); });
+  });
+}
+
+std::string Filesystem::coherence() const {
+  switch (watching_.load()) {
+    case schema::WATCH_FANOTIFY:
+      return "leases (fanotify)";
+    case schema::WATCH_INOTIFY:
+      return "leases (inotify)";
+    default:
+      return "lifetimes";
+  }
+}
+
+std::size_t Filesystem::leases_held() {
+  std::size_t held = 0;
+  const TimePoint now = core_.scheduler.now();
+  for (const InodePointer& inode : core_.inodes.all_remembered()) {
+    const std::lock_guard lock(inode->mutex);
+    if (trust_->covered(inode->attributes.learnt(), now)) ++held;
+  }
+  return held;
+}
+
+}  // namespace tusk::client

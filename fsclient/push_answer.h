@@ -1,0 +1,36 @@
+// The answers to pushes, and the programs whose kernel locks they would wait for.
+//
+// To drop a name the kernel wants its directory's lock, to drop a page the page's. A program that changes the
+// directory, or writes to the file, holds it until the server has answered; and the server may be waiting for
+// another mount in the same situation. So a push about something that a program here is changing is answered
+// at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace tusk::client {
+
+// To be given once, when whatever it depends on first comes true. Thread-safe.
+class PushAnswer {
+ public:
+  explicit PushAnswer(std::move_only_function<void()> answer) : answer_(std::move(answer)) {}
+  void give() {
+    if (!given_.exchange(true)) answer_();
+  }
+
+ private:
+  std::move_only_function<void()> answer_;
+  std::atomic<bool> given_{false};
+};
+
+// Of one inode, whose mutex protects it.
+struct ChangesOnTheirWay {
+  std::uint32_t count = 0;
+  std::vector<std::weak_ptr<PushAnswer>> waiting;  // until the kernel has dropped what they are about
+};
+
+}  // namespace tusk::client

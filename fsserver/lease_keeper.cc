@@ -1,0 +1,209 @@
+#include "fsserver/lease_keeper.h"
+
+#include <spdlog/spdlog.h>
+
+#include "proto/io/clock.h"
+
+namespace tusk::server {
+namespace {
+
+// Above the numbers of every server process before this one: clients compare.
+std::uint64_t first_lease() { return static_cast<std::uint64_t>(io::unix_seconds()) << 24; }
+
+schema::Request to_request(const LeaseTable::Push& push) {
+  schema::Request request;
+  schema::InvalidateRequest& invalidate = *request.mutable_invalidate();
+  invalidate.set_lease_floor(push.floor);
+  invalidate.set_changed(push.changed);
+  for (const NodeChange& change : push.items) {
+    auto& item = *invalidate.add_items();
+    item.set_handle(change.handle);
+    item.set_data(change.data);
+    item.set_entries(change.entries);
+    item.set_name(change.name);
+  }
+  return request;
+}
+
+}  // namespace
+
+LeaseKeeper::LeaseKeeper(LeaseLimits limits) : limits_(limits), table_(limits, first_lease()) {}
+
+void LeaseKeeper::reach_clients_by(rpc::Outbound* clients) {
+  const std::lock_guard lock(clients_mutex_);
+  clients_ = clients;
+}
+
+// ---------------------------------------------------------------- sessions
+
+std::uint64_t LeaseKeeper::attach(SessionNumber session, rpc::ConnectionId connection) {
+  const std::lock_guard lock(mutex_);
+  connections_[session] = connection;
+  return table_.attach(session);
+}
+
+void LeaseKeeper::send_again(SessionNumber session) {
+  std::vector<LeaseTable::Push> pushes;
+  {
+    const std::lock_guard lock(mutex_);
+    pushes = table_.unanswered(session);
+  }
+  send(pushes);
+}
+
+void LeaseKeeper::disconnect(SessionNumber session, rpc::ConnectionId connection) {
+  const std::lock_guard lock(mutex_);
+  const auto found = connections_.find(session);
+  if (found == connections_.end() || found->second != connection) return;
+  connections_.erase(found);
+  table_.disconnect(session, io::now());
+}
+
+void LeaseKeeper::end(SessionNumber session) {
+  Ready ready;
+  {
+    const std::lock_guard lock(mutex_);
+    connections_.erase(session);
+    collect(table_.end(session), ready);
+  }
+  run(ready);
+}
+
+// ---------------------------------------------------------------- facts and changes
+
+LeaseKeeper::Granted LeaseKeeper::grant(SessionNumber session, std::string_view handle, LeaseTable::Of of) {
+  const std::lock_guard lock(mutex_);
+  switch (table_.grant(session, handle, of)) {
+    case LeaseTable::Grant::kNone:
+      return {};
+    case LeaseTable::Grant::kBeingChanged:
+      return {.cover = schema::COVER_ONCE};
+    case LeaseTable::Grant::kLease:
+      return {.cover = schema::COVER_LEASE, .lease = table_.lease_of(session)};
+  }
+  __builtin_unreachable();
+}
+
+std::optional<LeaseKeeper::Change> LeaseKeeper::begin_change(SessionNumber by,
+                                                             const std::vector<NodeChange>& changes,
+                                                             GoOn go_on) {
+  Ready ready;
+  LeaseTable::Begun begun;
+  {
+    const std::lock_guard lock(mutex_);
+    begun = table_.begin_change(by, changes, io::now());
+    if (!begun.may_go_on) aside_.emplace(static_cast<std::uint64_t>(begun.id), std::move(go_on));
+    collect(begun.released, ready);
+  }
+  send(begun.pushes);
+  run(ready);
+  return begun.may_go_on ? std::optional(begun.id) : std::nullopt;
+}
+
+void LeaseKeeper::end_change(Change id) {
+  const std::lock_guard lock(mutex_);
+  table_.end_change(id);
+}
+
+void LeaseKeeper::changed(const std::vector<NodeChange>& changes) {
+  Ready ready;
+  LeaseTable::Told told;
+  {
+    const std::lock_guard lock(mutex_);
+    told = table_.changed(changes, io::now());
+    collect(told.released, ready);
+  }
+  send(told.pushes);
+  run(ready);
+}
+
+void LeaseKeeper::anything_changed(const std::function<bool(SessionNumber)>& concerned) {
+  LeaseTable::Told told;
+  {
+    const std::lock_guard lock(mutex_);
+    told = table_.anything_changed(concerned, io::now());
+  }
+  send(told.pushes);
+}
+
+bool LeaseKeeper::others_than(SessionNumber session) const {
+  const std::lock_guard lock(mutex_);
+  return table_.sessions() > (table_.lease_of(session) != 0 ? 1u : 0u);
+}
+
+void LeaseKeeper::collect(const std::vector<Change>& released, Ready& ready) {
+  for (const Change id : released)
+    if (auto found = aside_.extract(static_cast<std::uint64_t>(id)))
+      ready.emplace_back(id, std::move(found.mapped()));
+}
+
+// ---------------------------------------------------------------- pushes and answers
+
+void LeaseKeeper::send(const std::vector<LeaseTable::Push>& pushes) {
+  for (const LeaseTable::Push& push : pushes) {
+    rpc::ConnectionId connection;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = connections_.find(push.session);
+      if (found == connections_.end()) continue;  // send_again() when it comes back
+      connection = found->second;
+    }
+    const std::lock_guard lock(clients_mutex_);
+    if (clients_ == nullptr) return;
+    clients_->call(connection, {.message = to_request(push), .body = {}, .reply_body = {}},
+                   [this, session = push.session, number = push.number](const Result<rpc::CallReply>& reply) {
+                     // Without an answer it is sent again, or its lease runs out.
+                     if (reply) answered(session, number);
+                   });
+  }
+}
+
+void LeaseKeeper::answered(SessionNumber session, std::uint64_t push) {
+  Ready ready;
+  {
+    const std::lock_guard lock(mutex_);
+    collect(table_.answered(session, push), ready);
+  }
+  run(ready);
+}
+
+void LeaseKeeper::housekeep(TimePoint now) {
+  Ready ready;
+  std::vector<rpc::ConnectionId> to_cut;
+  LeaseTable::Overdue overdue;
+  {
+    const std::lock_guard lock(mutex_);
+    overdue = table_.expire(now);
+    collect(overdue.released, ready);
+    for (const SessionNumber session : overdue.to_cut)
+      if (const auto found = connections_.find(session); found != connections_.end())
+        to_cut.push_back(found->second);
+  }
+  send(overdue.pushes);
+  if (!to_cut.empty()) {
+    const std::lock_guard lock(clients_mutex_);
+    for (const rpc::ConnectionId connection : to_cut) {
+      spdlog::warn("a client does not give back its leases: it is disconnected");
+      if (clients_ != nullptr) clients_->disconnect(connection, "leases were not given back in time");
+    }
+  }
+  run(ready);
+}
+
+void LeaseKeeper::drop_put_aside() {
+  std::unordered_map<std::uint64_t, GoOn> dropped;  // after the mutex
+  const std::lock_guard lock(mutex_);
+  dropped.swap(aside_);
+}
+
+std::size_t LeaseKeeper::put_aside() const {
+  const std::lock_guard lock(mutex_);
+  return aside_.size();
+}
+
+std::size_t LeaseKeeper::interests(SessionNumber session) const {
+  const std::lock_guard lock(mutex_);
+  return table_.interests(session);
+}
+
+}  // namespace tusk::server

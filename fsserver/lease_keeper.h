@@ -1,0 +1,89 @@
+// The lease table at work: many threads, the clock, pushes to clients and their answers, and changes that
+// wait until they may be made.
+//
+// Thread-safe. Nothing here waits: a change that must wait is put aside and handed back when its time has
+// come.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "fsserver/lease_table.h"
+#include "proto/base/time.h"
+#include "proto/rpc/service.h"
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::server {
+
+class LeaseKeeper {
+ public:
+  using Change = LeaseTable::ChangeId;
+  // Runs once the change may be made, on any thread; must not block.
+  using GoOn = std::move_only_function<void(Change)>;
+
+  explicit LeaseKeeper(LeaseLimits limits);
+
+  [[nodiscard]] Duration lease() const { return limits_.lease; }
+  // The way to the clients; nullptr: there is none (any more). It must outlive its being set.
+  void reach_clients_by(rpc::Outbound* clients);
+
+  // ---- sessions
+  // The floor to tell in the answer; then, once that is on its way, send_again().
+  [[nodiscard]] std::uint64_t attach(SessionNumber session, rpc::ConnectionId connection);
+  void send_again(SessionNumber session);
+  // Not if it has another connection by now.
+  void disconnect(SessionNumber session, rpc::ConnectionId connection);
+  void end(SessionNumber session);
+
+  // ---- facts
+  struct Granted {
+    schema::Cover cover = schema::COVER_LIFETIME;
+    std::uint64_t lease = 0;
+  };
+  [[nodiscard]] Granted grant(SessionNumber session, std::string_view handle, LeaseTable::Of of);
+
+  // ---- changes
+  // The change, if it may be made at once; `go_on` is dropped then. Else `go_on` gets it later. Either way
+  // end_change() must follow.
+  [[nodiscard]] std::optional<Change> begin_change(SessionNumber by, const std::vector<NodeChange>& changes,
+                                                   GoOn go_on);
+  void end_change(Change id);
+  void changed(const std::vector<NodeChange>& changes);
+  void anything_changed(const std::function<bool(SessionNumber)>& concerned);
+  // There is somebody but `session` whose leases could be in the way.
+  [[nodiscard]] bool others_than(SessionNumber session) const;
+
+  void housekeep(TimePoint now);
+  // They will not be made: the service ends.
+  void drop_put_aside();
+  // Changes that are put aside now.
+  [[nodiscard]] std::size_t put_aside() const;
+  [[nodiscard]] std::size_t interests(SessionNumber session) const;
+
+ private:
+  // What is to be done once mutex_ is let go.
+  using Ready = std::vector<std::pair<Change, GoOn>>;
+  // With mutex_ held.
+  void collect(const std::vector<Change>& released, Ready& ready);
+  static void run(Ready& ready) {
+    for (auto& [change, go_on] : ready) go_on(change);
+  }
+  void send(const std::vector<LeaseTable::Push>& pushes);
+  void answered(SessionNumber session, std::uint64_t push);
+
+  const LeaseLimits limits_;
+  mutable std::mutex mutex_;
+  LeaseTable table_;
+  std::unordered_map<SessionNumber, rpc::ConnectionId> connections_;
+  std::unordered_map<std::uint64_t, GoOn> aside_;  // by Change
+
+  std::mutex clients_mutex_;  // after mutex_
+  rpc::Outbound* clients_ = nullptr;
+};
+
+}  // namespace tusk::server

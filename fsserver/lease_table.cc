@@ -1,0 +1,319 @@
+#include "fsserver/lease_table.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace tusk::server {
+namespace {
+
+constexpr std::uint64_t kNamesOf = 0x9e3779b97f4a7c15u;
+
+std::uint64_t node_key(std::string_view handle) { return std::hash<std::string_view>()(handle); }
+std::uint64_t names_key(std::string_view handle) { return node_key(handle) ^ kNamesOf; }
+
+bool about_names(const NodeChange& change) { return change.entries || !change.name.empty(); }
+
+}  // namespace
+
+// ---------------------------------------------------------------- sessions
+
+std::uint64_t LeaseTable::attach(SessionNumber session) {
+  const auto [place, inserted] = holders_.try_emplace(session);
+  Holder& holder = place->second;
+  if (inserted) holder.floor = holder.lease = ++last_lease_;
+  if (holder.cut) lose(session, holder);
+  holder.gone_since.reset();
+  return holder.floor;
+}
+
+// A client that did not answer before is not waited for as long as it likes once more. What it was told it
+// may still use until its lease of then is over.
+void LeaseTable::lose(SessionNumber session, Holder& holder) {
+  const TimePoint since = *holder.gone_since;
+  std::vector<Push> pushes;
+  take_back_all(session, holder, since, pushes);
+  for (auto& [number, sent] : holder.sent)
+    sent.trusted_until = std::min(sent.trusted_until, since + limits_.lease + limits_.slack);
+  holder.cut = false;
+}
+
+std::vector<LeaseTable::Push> LeaseTable::unanswered(SessionNumber session) const {
+  std::vector<Push> pushes;
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return pushes;
+  for (const auto& [number, sent] : found->second.sent) pushes.push_back(sent.push);
+  return pushes;
+}
+
+void LeaseTable::disconnect(SessionNumber session, TimePoint now) {
+  const auto found = holders_.find(session);
+  if (found != holders_.end() && !found->second.gone_since) found->second.gone_since = now;
+}
+
+std::vector<LeaseTable::ChangeId> LeaseTable::end(SessionNumber session) {
+  std::vector<ChangeId> released;
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return released;
+  clear(found->second, released);
+  holders_.erase(found);
+  return released;
+}
+
+void LeaseTable::clear(Holder& holder, std::vector<ChangeId>& released) {
+  for (const auto& [number, sent] : holder.sent) release(number, released);
+  holder = Holder{.lease = ++last_lease_, .floor = last_lease_, .gone_since = holder.gone_since};
+}
+
+// ---------------------------------------------------------------- what sessions are told
+
+LeaseTable::Grant LeaseTable::grant(SessionNumber session, std::string_view handle, Of of) {
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return Grant::kNone;
+  Holder& holder = found->second;
+  const Key key = of == Of::kNode ? node_key(handle) : names_key(handle);
+  if (being_changed_by_others(key, session)) return Grant::kBeingChanged;
+  if (const auto known = holder.young.find(key); known != holder.young.end()) {
+    known->second = Interest::kWhole;
+    return Grant::kLease;
+  }
+  if (!make_room(holder)) return Grant::kNone;
+  holder.young.emplace(key, Interest::kWhole);
+  holder.old.erase(key);
+  return Grant::kLease;
+}
+
+std::uint64_t LeaseTable::lease_of(SessionNumber session) const {
+  const auto found = holders_.find(session);
+  return found == holders_.end() ? 0 : found->second.lease;
+}
+
+bool LeaseTable::being_changed_by_others(Key key, SessionNumber session) const {
+  const auto [first, last] = changing_.equal_range(key);
+  return std::any_of(first, last, [session](const auto& item) { return item.second != session; });
+}
+
+// False: full, until the client has answered that it does without the older generation.
+bool LeaseTable::make_room(Holder& holder) {
+  const std::size_t share = limits_.interests_total / std::max<std::size_t>(holders_.size(), 1);
+  const std::size_t generation = std::max<std::size_t>(std::min(limits_.interests_per_session, share) / 2, 1);
+  if (holder.young.size() < generation) return true;
+  holder.full = !holder.old.empty();
+  if (holder.full) return false;
+  holder.old.swap(holder.young);
+  holder.lease = ++last_lease_;
+  return true;
+}
+
+// ---------------------------------------------------------------- what changes
+
+std::vector<LeaseTable::Key> LeaseTable::keys_of(const NodeChange& change) {
+  std::vector<Key> keys{node_key(change.handle)};
+  if (about_names(change)) keys.push_back(names_key(change.handle));
+  return keys;
+}
+
+LeaseTable::Interest* LeaseTable::find(Holder& holder, Key key) {
+  for (Interests* const interests : {&holder.young, &holder.old})
+    if (const auto found = interests->find(key); found != interests->end()) return &found->second;
+  return nullptr;
+}
+
+void LeaseTable::forget(Holder& holder, Key key) {
+  holder.young.erase(key);
+  holder.old.erase(key);
+}
+
+std::vector<NodeChange> LeaseTable::take_back(Holder& holder, const std::vector<NodeChange>& changes,
+                                              std::vector<Key>& keys) {
+  std::vector<NodeChange> items;
+  std::set<Key> just_disturbed;
+  for (const NodeChange& change : changes) {
+    const Key node = node_key(change.handle);
+    Interest* const names = about_names(change) ? find(holder, names_key(change.handle)) : nullptr;
+    if (names == nullptr && find(holder, node) == nullptr) continue;
+    NodeChange item{.handle = change.handle, .data = change.data};
+    if (names != nullptr) {
+      const bool first = *names == Interest::kWhole || just_disturbed.contains(names_key(change.handle));
+      if (first) just_disturbed.insert(names_key(change.handle));
+      item.entries = change.entries || !first;
+      if (!item.entries) item.name = change.name;
+      if (item.entries)
+        forget(holder, names_key(change.handle));
+      else
+        *names = Interest::kDisturbed;
+      keys.push_back(names_key(change.handle));
+    }
+    forget(holder, node);
+    keys.push_back(node);
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+LeaseTable::Push& LeaseTable::send(SessionNumber session, Holder& holder, Push push, std::vector<Key> keys,
+                                   TimePoint now) {
+  push.session = session;
+  push.number = ++last_push_;
+  for (const Key key : keys) holder.of[key] = push.number;
+  return holder.sent.emplace(push.number, Sent{std::move(push), std::move(keys), now}).first->second.push;
+}
+
+void LeaseTable::take_back_all(SessionNumber session, Holder& holder, TimePoint now,
+                               std::vector<Push>& pushes) {
+  holder.young.clear();
+  holder.old.clear();
+  holder.retiring = 0;
+  holder.floor = holder.lease = ++last_lease_;
+  const Push& push = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now);
+  holder.blanket = push.number;
+  pushes.push_back(push);
+}
+
+bool LeaseTable::over(const Holder& holder, TimePoint now) const {
+  return holder.gone_since && now - *holder.gone_since >= limits_.lease + limits_.slack;
+}
+
+LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<NodeChange>& changes,
+                                           TimePoint now) {
+  Begun begun;
+  Change change{.by = by};
+  for (const NodeChange& node : changes)
+    for (const Key key : keys_of(node)) {
+      change.keys.push_back(key);
+      changing_.emplace(key, by);
+    }
+  for (auto& [session, holder] : holders_) {
+    if (session == by) continue;
+    if (over(holder, now)) {
+      if (!holder.young.empty() || !holder.old.empty() || !holder.sent.empty()) clear(holder, begun.released);
+      continue;
+    }
+    std::vector<Key> keys;
+    if (auto items = take_back(holder, changes, keys); !items.empty())
+      begun.pushes.push_back(send(session, holder, {.items = std::move(items)}, std::move(keys), now));
+    for (const Key key : change.keys)
+      if (const auto sent = holder.of.find(key); sent != holder.of.end())
+        change.waits_for.insert(sent->second);
+    if (holder.blanket != 0) change.waits_for.insert(holder.blanket);
+  }
+  begun.id = ChangeId(++last_change_);
+  begun.may_go_on = change.waits_for.empty();
+  for (const std::uint64_t push : change.waits_for) waiting_[push].push_back(last_change_);
+  changes_.emplace(last_change_, std::move(change));
+  return begun;
+}
+
+void LeaseTable::end_change(ChangeId id) {
+  const auto found = changes_.find(static_cast<std::uint64_t>(id));
+  if (found == changes_.end()) return;
+  for (const Key key : found->second.keys) {
+    const auto [first, last] = changing_.equal_range(key);
+    const auto own =
+        std::find_if(first, last, [&](const auto& item) { return item.second == found->second.by; });
+    if (own != last) changing_.erase(own);
+  }
+  changes_.erase(found);
+}
+
+LeaseTable::Told LeaseTable::changed(const std::vector<NodeChange>& changes, TimePoint now) {
+  Told told;
+  for (auto& [session, holder] : holders_) {
+    std::vector<Key> keys;
+    auto items = take_back(holder, changes, keys);
+    if (items.empty()) continue;
+    if (over(holder, now)) {
+      clear(holder, told.released);
+    } else if (holder.sent.size() >= limits_.pushes_per_session) {
+      take_back_all(session, holder, now, told.pushes);
+    } else {
+      told.pushes.push_back(
+          send(session, holder, {.items = std::move(items), .changed = true}, std::move(keys), now));
+    }
+  }
+  return told;
+}
+
+LeaseTable::Told LeaseTable::anything_changed(const std::function<bool(SessionNumber)>& concerned,
+                                              TimePoint now) {
+  Told told;
+  for (auto& [session, holder] : holders_)
+    if (concerned(session)) take_back_all(session, holder, now, told.pushes);
+  return told;
+}
+
+// ---------------------------------------------------------------- answers
+
+void LeaseTable::release(std::uint64_t push, std::vector<ChangeId>& released) {
+  const auto found = waiting_.find(push);
+  if (found == waiting_.end()) return;
+  for (const std::uint64_t id : found->second) {
+    const auto change = changes_.find(id);
+    if (change == changes_.end()) continue;
+    change->second.waits_for.erase(push);
+    if (change->second.waits_for.empty()) released.push_back(ChangeId(id));
+  }
+  waiting_.erase(found);
+}
+
+std::vector<LeaseTable::ChangeId> LeaseTable::answered(SessionNumber session, std::uint64_t push) {
+  std::vector<ChangeId> released;
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return released;
+  Holder& holder = found->second;
+  const auto sent = holder.sent.find(push);
+  if (sent == holder.sent.end()) return released;
+  for (const Key key : sent->second.keys)
+    if (const auto newest = holder.of.find(key); newest != holder.of.end() && newest->second == push)
+      holder.of.erase(newest);
+  if (holder.blanket == push) holder.blanket = 0;
+  if (holder.retiring == push) {
+    holder.retiring = 0;
+    holder.old.clear();
+  }
+  holder.sent.erase(sent);
+  release(push, released);
+  return released;
+}
+
+LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
+  Overdue overdue;
+  for (auto& [session, holder] : holders_) {
+    if (holder.full && holder.retiring == 0) {
+      holder.full = false;
+      holder.floor = holder.lease;
+      const Push& push = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now);
+      holder.retiring = push.number;
+      overdue.pushes.push_back(push);
+    }
+    if (holder.sent.empty()) continue;
+    if (over(holder, now)) {
+      clear(holder, overdue.released);
+      continue;
+    }
+    std::vector<std::uint64_t> ended;
+    for (const auto& [number, sent] : holder.sent)
+      if (sent.trusted_until <= now) ended.push_back(number);
+    for (const std::uint64_t number : ended)
+      std::ranges::copy(answered(session, number), std::back_inserter(overdue.released));
+    if (holder.sent.empty()) continue;
+    const bool late = now - holder.sent.begin()->second.at >= limits_.patience;
+    if (!holder.gone_since && late && !holder.cut) {
+      holder.cut = true;
+      overdue.to_cut.push_back(session);
+    }
+  }
+  return overdue;
+}
+
+std::size_t LeaseTable::interests(SessionNumber session) const {
+  const auto found = holders_.find(session);
+  return found == holders_.end() ? 0 : found->second.young.size() + found->second.old.size();
+}
+
+std::size_t LeaseTable::interests() const {
+  std::size_t sum = 0;
+  for (const auto& [session, holder] : holders_) sum += holder.young.size() + holder.old.size();
+  return sum;
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,181 @@
+// Who has been told what, and must be told before it changes (docs/PROTOCOL.md, "Leases").
+//
+// A session that was told of a node's attributes, or of a directory's names, under a lease is entered here
+// as interested before they are read. A change begins by taking that interest back: the table says what to
+// push to whom, and when all have answered. An interest ends with its push: a writer beside an idle reader
+// pays one round trip once, not one per WRITE. Of a directory's names the first push takes back one name;
+// the next, if the session has not asked again meanwhile, takes back all.
+//
+// Interests are kept in two generations, so that memory is bounded: when the younger one is full, the older
+// one is taken back as a whole, by the number of the lease ("floor") under which its facts were told.
+//
+// Pure state: no lock, no clock, no calls. LeaseKeeper drives it. Exclusive leases will be another kind of
+// interest here, taken back in the same way.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/base/time.h"
+
+namespace tusk::server {
+
+using SessionNumber = std::uint64_t;
+
+// One node that changes. Its attributes always do.
+struct NodeChange {
+  std::string handle;     // genuine: whoever named it was shown it by this server
+  bool data = false;      // the bytes
+  bool entries = false;   // any of the names
+  std::string name = {};  // one name of this directory
+
+  bool operator==(const NodeChange&) const = default;
+};
+
+struct LeaseLimits {
+  Duration lease = std::chrono::seconds(10);
+  // Clocks run differently, and the client reckons from its own.
+  Duration slack = std::chrono::milliseconds(500);
+  // How long a client that is there may take to answer a push before its connection is cut.
+  Duration patience = std::chrono::seconds(4);
+  std::size_t interests_per_session = 1'000'000;  // about 50 bytes each
+  std::size_t interests_total = 8'000'000;
+  std::size_t pushes_per_session = 1024;  // unanswered; beyond, all is taken back at once
+};
+
+class LeaseTable {
+ public:
+  enum class ChangeId : std::uint64_t {};
+
+  struct Push {
+    SessionNumber session = 0;
+    std::uint64_t number = 0;  // unique in the table
+    std::vector<NodeChange> items;
+    std::uint64_t floor = 0;  // not 0: everything told under leases below it
+    bool changed = false;     // what the items name is new already
+  };
+
+  // Lease numbers rise from `first` on: also above those of the server process before, which clients know.
+  LeaseTable(LeaseLimits limits, std::uint64_t first) : limits_(limits), last_lease_(first) {}
+
+  // ---- sessions
+
+  // The session has (again) a connection. Returns the floor to tell; pushes that were not answered are to
+  // be sent again (unanswered()).
+  std::uint64_t attach(SessionNumber session);
+  [[nodiscard]] std::vector<Push> unanswered(SessionNumber session) const;
+  // Its connection is gone: it trusts what it has until its lease is over.
+  void disconnect(SessionNumber session, TimePoint now);
+  // It trusts nothing any more. Returns the changes that may go on.
+  [[nodiscard]] std::vector<ChangeId> end(SessionNumber session);
+
+  // ---- what sessions are told
+
+  enum class Of : std::uint8_t { kNode, kNames };
+  enum class Grant : std::uint8_t { kNone, kLease, kBeingChanged };
+  // Before the facts are read. kLease: under lease_of(session), and the session will hear of changes.
+  [[nodiscard]] Grant grant(SessionNumber session, std::string_view handle, Of of);
+  // The number to tell with it; 0: the session has no leases.
+  [[nodiscard]] std::uint64_t lease_of(SessionNumber session) const;
+
+  // ---- what changes
+
+  struct Begun {
+    ChangeId id{};
+    std::vector<Push> pushes;
+    bool may_go_on = true;           // nobody has to answer
+    std::vector<ChangeId> released;  // others that may go on now
+  };
+  // Until end_change() nobody but `by` is granted a lease on these nodes. `by` keeps its interests: the
+  // answer tells it what it needs to know.
+  [[nodiscard]] Begun begin_change(SessionNumber by, const std::vector<NodeChange>& changes, TimePoint now);
+  void end_change(ChangeId id);
+  // Somebody else has changed them already.
+  struct Told {
+    std::vector<Push> pushes;
+    std::vector<ChangeId> released;
+  };
+  [[nodiscard]] Told changed(const std::vector<NodeChange>& changes, TimePoint now);
+  // Changes have been missed: anything may be different for these sessions.
+  [[nodiscard]] Told anything_changed(const std::function<bool(SessionNumber)>& concerned, TimePoint now);
+
+  // The client uses nothing of it any more. Returns the changes that may go on.
+  [[nodiscard]] std::vector<ChangeId> answered(SessionNumber session, std::uint64_t push);
+
+  struct Overdue {
+    std::vector<SessionNumber> to_cut;  // connected, but do not answer: their connections must end
+    std::vector<Push> pushes;           // older generations taken back for want of room
+    std::vector<ChangeId> released;
+  };
+  [[nodiscard]] Overdue expire(TimePoint now);
+
+  [[nodiscard]] std::size_t sessions() const { return holders_.size(); }
+  [[nodiscard]] std::size_t interests() const;
+  [[nodiscard]] std::size_t interests(SessionNumber session) const;
+
+ private:
+  using Key = std::uint64_t;
+  enum class Interest : std::uint8_t {
+    kWhole,
+    kDisturbed,  // names: one was taken back, and nothing has been asked since
+  };
+  using Interests = std::unordered_map<Key, Interest>;
+  struct Sent {
+    Push push;
+    std::vector<Key> keys;
+    TimePoint at{};
+    TimePoint trusted_until = kNever;  // not even a client that never answers uses it longer
+  };
+  struct Holder {
+    std::uint64_t lease = 0;  // of the younger generation
+    std::uint64_t floor = 0;
+    Interests young;
+    Interests old;
+    std::map<std::uint64_t, Sent> sent;         // pushes not answered, by number
+    std::unordered_map<Key, std::uint64_t> of;  // the newest of them about a key
+    std::uint64_t blanket = 0;                  // the newest of them that is about everything
+    std::uint64_t retiring = 0;                 // the push that takes the old generation back
+    std::optional<TimePoint> gone_since;
+    bool cut = false;   // did not answer: gets nothing back when it comes again
+    bool full = false;  // wants its older generation taken back
+  };
+  struct Change {
+    SessionNumber by = 0;
+    std::vector<Key> keys;
+    std::set<std::uint64_t> waits_for;  // pushes
+  };
+
+  [[nodiscard]] static std::vector<Key> keys_of(const NodeChange& change);
+  [[nodiscard]] static Interest* find(Holder& holder, Key key);
+  static void forget(Holder& holder, Key key);
+  [[nodiscard]] bool being_changed_by_others(Key key, SessionNumber session) const;
+  [[nodiscard]] bool make_room(Holder& holder);
+  void lose(SessionNumber session, Holder& holder);
+  [[nodiscard]] bool over(const Holder& holder, TimePoint now) const;
+  // What `holder` must be told; its interests end.
+  [[nodiscard]] std::vector<NodeChange> take_back(Holder& holder, const std::vector<NodeChange>& changes,
+                                                  std::vector<Key>& keys);
+  Push& send(SessionNumber session, Holder& holder, Push push, std::vector<Key> keys, TimePoint now);
+  void take_back_all(SessionNumber session, Holder& holder, TimePoint now, std::vector<Push>& pushes);
+  // Nothing is held, nothing is waited for.
+  void clear(Holder& holder, std::vector<ChangeId>& released);
+  void release(std::uint64_t push, std::vector<ChangeId>& released);
+
+  const LeaseLimits limits_;
+  std::uint64_t last_lease_;
+  std::uint64_t last_push_ = 0;
+  std::uint64_t last_change_ = 0;
+  std::map<SessionNumber, Holder> holders_;
+  std::unordered_map<std::uint64_t, Change> changes_;                      // by ChangeId
+  std::unordered_multimap<Key, SessionNumber> changing_;                   // by whom
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> waiting_;  // push: changes
+};
+
+}  // namespace tusk::server

@@ -1,0 +1,183 @@
+"""Leases across a far line: what costs nothing any more, how soon changes are seen, and who waits for whom."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import harness
+from harness import Mount, Tuskd, Wan, program, run_in
+
+ROUND_TRIP = 0.1
+SEEN_WITHIN = ROUND_TRIP + 0.1
+DIRECTORIES, FILES = 20, 50
+LIFETIME = 1.0       # of what no lease covers
+LEASE = 10.0
+PATIENCE = 4.0       # with a client that does not answer
+COMMAND_SECONDS = 60
+# Without the suite's own process in between: it would count as the server, which shares its machine.
+LIST = "import os, sys; print(sum(1 for at, _, files in os.walk(sys.argv[1]) for f in files if os.lstat(at + '/' + f)))"
+
+
+def seconds_until(condition):
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > 10:
+            return 10.0
+        time.sleep(0.001)  # polls a mount, which tells nobody
+    return time.monotonic() - started
+
+
+class Leases(unittest.TestCase):
+    watch = "fanotify"
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="tusk-lease-")))
+        self.export = self.folder / "export"
+        self.export.mkdir()
+        self.wan = self.enterContext(Wan(rate="100mbit", delay=f"{ROUND_TRIP * 500:.0f}ms"))
+
+    def serve(self, mounts=1):
+        self.server = self.enterContext(Tuskd(self.wan, self.export, options=("--watch", self.watch)))
+        return [self.enterContext(Mount(self.wan, self.server.url)) for _ in range(mounts)]
+
+    def status(self, mount):
+        return json.loads(run_in(self.wan.ns_a, [program("tusk"), "status", "--json", mount.path],
+                                 COMMAND_SECONDS).stdout)
+
+    def locally(self, script):
+        """By a program on the server that is not tuskd."""
+        subprocess.run(["sh", "-ec", script], cwd=self.export, check=True, timeout=COMMAND_SECONDS)
+
+    def test_a_warm_listing_sends_nothing(self):
+        for directory in range(DIRECTORIES):
+            (self.export / f"d{directory}").mkdir()
+            for file in range(FILES):
+                (self.export / f"d{directory}" / f"f{file}").write_text("x")
+        [mount] = self.serve()
+        self.assertEqual(self.status(mount)["coherence"], f"leases ({self.watch})")
+        for _ in range(2):
+            subprocess.run(["ls", "-lR", mount.path], stdout=subprocess.DEVNULL, check=True, timeout=COMMAND_SECONDS)
+            time.sleep(LIFETIME)
+        time.sleep(LEASE)
+        before = self.status(mount)
+        started = time.monotonic()
+        subprocess.run(["ls", "-lR", mount.path], stdout=subprocess.DEVNULL, check=True, timeout=COMMAND_SECONDS)
+        took = time.monotonic() - started
+        after = self.status(mount)
+        packets = after["path"]["packets_sent"] - before["path"]["packets_sent"]
+        print(f"{self.watch}: warm ls -lR of {DIRECTORIES * FILES} files: {took:.3f} s, {packets} packets, "
+              f"{after['leases']} leases", file=sys.stderr)
+        self.assertLessEqual(packets, 2, "keep-alives only")
+        self.assertLess(took, ROUND_TRIP)
+        self.assertGreaterEqual(after["leases"], DIRECTORIES * (FILES + 1))
+
+    def check_seen(self, what, change, condition):
+        change()
+        took = seconds_until(condition)
+        print(f"{self.watch}: {what}: seen after {took * 1e3:.0f} ms", file=sys.stderr)
+        self.assertLess(took, SEEN_WITHIN + 0.05, what)  # the machine is busy with the test, too
+
+    def test_changes_on_the_server_are_seen_soon(self):
+        self.locally("echo old > file; echo x > doomed; echo x > moved; mkdir dir")
+        [mount] = self.serve()
+        root = mount.path
+
+        def warm():
+            for _ in range(3):
+                os.listdir(root)
+                for name in ("file", "doomed", "moved", "dir", "new", "renamed"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.stat(root / name)
+                (root / "file").read_text()
+                time.sleep(LIFETIME / 2 + 0.2)
+            os.listdir(root / "dir")
+
+        warm()
+        self.check_seen("other bytes", lambda: self.locally("echo newer > file"),
+                        lambda: os.stat(root / "file").st_size == 6)
+        self.assertEqual((root / "file").read_text(), "newer\n")
+        warm()
+        self.check_seen("a mode", lambda: self.locally("chmod 600 file"),
+                        lambda: os.stat(root / "file").st_mode & 0o777 == 0o600)
+        self.check_seen("a new name", lambda: self.locally("echo x > new"), lambda: (root / "new").exists())
+        warm()
+        self.check_seen("a name that goes", lambda: self.locally("rm doomed"),
+                        lambda: not (root / "doomed").exists())
+        warm()
+        self.check_seen("a name that moves", lambda: self.locally("mv moved renamed"),
+                        lambda: (root / "renamed").exists() and not (root / "moved").exists())
+        self.check_seen("a listing", lambda: self.locally("echo x > dir/inside"),
+                        lambda: os.listdir(root / "dir") == ["inside"])
+
+    def test_changes_by_another_client_are_seen_at_once(self):
+        self.locally("echo old > file; echo x > doomed")
+        reader, writer = self.serve(2)
+        for _ in range(2):
+            self.assertEqual((reader.path / "file").read_text(), "old\n")
+            self.assertFalse((reader.path / "new").exists())
+            os.stat(reader.path / "doomed")
+            time.sleep(LIFETIME)
+        (writer.path / "file").write_text("other")
+        self.assertEqual(os.stat(reader.path / "file").st_size, 5)
+        self.assertEqual((reader.path / "file").read_text(), "other")
+        (writer.path / "new").write_text("")
+        self.assertTrue((reader.path / "new").exists())
+        (writer.path / "doomed").unlink()
+        self.assertFalse((reader.path / "doomed").exists())
+        os.chmod(writer.path / "file", 0o640)
+        self.assertEqual(os.stat(reader.path / "file").st_mode & 0o777, 0o640)
+
+    def test_two_clients_that_fill_one_directory_do_not_wait_for_each_other(self):
+        first, second = self.serve(2)
+        count = 20
+        for mount in (first, second):
+            os.listdir(mount.path)
+
+        def fill(mount, prefix):
+            for number in range(count):
+                (mount.path / f"{prefix}{number}").write_text("x")
+                os.listdir(mount.path)
+
+        threads = [threading.Thread(target=fill, args=(first, "a")), threading.Thread(target=fill, args=(second, "b"))]
+        started = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.monotonic() - started
+        print(f"{self.watch}: {2 * count} files by two clients into one directory: {took:.1f} s", file=sys.stderr)
+        self.assertLess(took, count * 10 * ROUND_TRIP)
+        self.assertEqual(sorted(os.listdir(first.path)), sorted(os.listdir(second.path)))
+        self.assertEqual(len(os.listdir(first.path)), 2 * count)
+
+    def test_a_client_that_hangs_loses_its_leases_in_time(self):
+        self.locally("echo old > file")
+        reader, writer = self.serve(2)
+        (reader.path / "file").read_text()
+        pids = reader.pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        started = time.monotonic()
+        (writer.path / "file").write_text("other")
+        took = time.monotonic() - started
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        print(f"{self.watch}: a change beside a client that hangs: {took:.1f} s", file=sys.stderr)
+        self.assertLess(took, PATIENCE + LEASE + 4)
+        self.assertLess(seconds_until(lambda: os.stat(reader.path / "file").st_size == 5), LIFETIME + 2)
+
+
+class LeasesByInotify(Leases):
+    watch = "inotify"
+
+
+if __name__ == "__main__":
+    harness.main(fuse=True)

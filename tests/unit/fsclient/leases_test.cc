@@ -1,0 +1,267 @@
+// What a lease lets the client do without asking, and what ends it.
+#include "client.h"
+#include "fsclient/taken_back.h"
+
+namespace tusk::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Leased : public Client {
+ protected:
+  Leased() {
+    server.lease = 7;
+    filesystem = std::make_unique<Filesystem>(
+        server, scheduler, kernel, server.attached(),
+        Filesystem::Options{.confirmed = [this] { return heard ? scheduler.now() : last_heard; }});
+  }
+
+  static schema::Request push(const std::string& handle, bool data = false) {
+    schema::Request request;
+    auto& item = *request.mutable_invalidate()->add_items();
+    item.set_handle(handle);
+    item.set_data(data);
+    return request;
+  }
+  static schema::Request push_name(const std::string& name) {
+    schema::Request request = push("root");
+    request.mutable_invalidate()->mutable_items(0)->set_name(name);
+    return request;
+  }
+  // Returns whether it was answered by the time everything came to rest.
+  bool take_back(const schema::Request& request) {
+    bool answered = false;
+    filesystem->handle_pushed(request, [&answered] { answered = true; });
+    settle();
+    return answered;
+  }
+  void lose_contact() {
+    last_heard = scheduler.now();
+    heard = false;
+  }
+  std::uint64_t lookups() const { return server.seen(schema::Request::kLookup); }
+  std::uint64_t getattrs() const { return server.seen(schema::Request::kGetattr); }
+
+  bool heard = true;
+  TimePoint last_heard{};
+};
+
+TEST_F(Leased, FactsAreTrustedAsLongAsTheServerIsHeard) {
+  server.put("a", "x");
+  const EntryReply first = lookup("a");
+  EXPECT_EQ(first.entry_lifetime, 10s);
+  EXPECT_EQ(first.attr_lifetime, 10s);
+  scheduler.advance(1h);
+  EXPECT_EQ(lookup("a").node, first.node);
+  EXPECT_TRUE(attributes(first.node));
+  EXPECT_EQ(lookups(), 1u);
+  EXPECT_EQ(getattrs(), 0u);
+}
+
+TEST_F(Leased, WithoutContactTheyEndWithTheLeaseOfWhatWasLastHeard) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  scheduler.advance(1h);
+  lose_contact();
+  scheduler.advance(9s);
+  EXPECT_EQ(attributes(node)->lifetime, 1s) << "nor is the kernel told more";
+  EXPECT_EQ(getattrs(), 0u);
+  scheduler.advance(1s);
+  (void)attributes(node);
+  EXPECT_EQ(getattrs(), 1u);
+}
+
+TEST_F(Leased, AbsenceIsTrustedLikeAnythingElse) {
+  EXPECT_EQ(lookup("a").node, NodeId());
+  scheduler.advance(1h);
+  EXPECT_EQ(lookup("a").entry_lifetime, 10s);
+  EXPECT_EQ(lookups(), 1u);
+  EXPECT_TRUE(take_back(push_name("a")));
+  server.put("a", "x");
+  EXPECT_NE(lookup("a").node, NodeId());
+}
+
+TEST_F(Leased, WhenAllNamesAreTakenBackTheKernelDropsAbsentOnesToo) {
+  server.put("a", "x");
+  auto listed = new_answer<void>();
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  filesystem->read_directory(
+      {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));
+  EXPECT_TRUE(finished(listed));
+  EXPECT_EQ(lookup("missing").node, NodeId());
+  EXPECT_EQ(lookups(), 0u) << "the listing says so";
+  schema::Request request = push("root");
+  request.mutable_invalidate()->mutable_items(0)->set_entries(true);
+  EXPECT_TRUE(take_back(request));
+  EXPECT_THAT(kernel.entries, testing::UnorderedElementsAre("a", "missing"));
+}
+
+TEST_F(Leased, APushEndsItAndIsAnsweredWhenTheKernelHasDroppedIt) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  bool answered = false;
+  filesystem->handle_pushed(push("handle1", true), [&] {
+    answered = true;
+    EXPECT_EQ(kernel.attributes, std::vector{node});
+  });
+  EXPECT_FALSE(answered);
+  settle();
+  EXPECT_TRUE(answered);
+  server.put("a", "longer");
+  EXPECT_EQ(attributes(node)->attr.size, 6u);
+}
+
+TEST_F(Leased, WhatIsBeingChangedIsGoodOnce) {
+  server.put("a", "x");
+  server.being_changed = true;
+  const EntryReply entry = lookup("a");
+  EXPECT_EQ(entry.entry_lifetime, 0s);
+  EXPECT_EQ(entry.attr_lifetime, 0s);
+  (void)lookup("a");
+  EXPECT_EQ(lookups(), 2u);
+}
+
+TEST_F(Leased, AnAnswerThatAPushOvertookIsNotKept) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  EXPECT_TRUE(take_back(push("handle1")));
+  scheduler.advance(1ms);
+  auto slow = new_answer<AttributesReply>();
+  filesystem->attributes({}, node, into(slow));
+  server.execute(0);
+  server.put("a", "longer");
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push("handle1")));
+  server.deliver();
+  EXPECT_EQ(finished(slow)->attr.size, 1u);
+  EXPECT_EQ(attributes(node)->attr.size, 6u);
+}
+
+TEST_F(Leased, AlsoNotOfAFileThatWasNotKnownBefore) {
+  server.put("a", "x");
+  auto slow = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "a", into(slow));
+  server.execute(0);
+  server.put("a", "longer");
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push("handle1")));
+  server.deliver();
+  const EntryReply entry = *finished(slow);
+  EXPECT_EQ(entry.attr_lifetime, 0s);
+  EXPECT_EQ(attributes(entry.node)->attr.size, 6u);
+}
+
+TEST_F(Leased, NorANameThatAPushOvertook) {
+  auto slow = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "a", into(slow));
+  server.execute(0);
+  server.put("a", "x");
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push_name("a")));
+  server.deliver();
+  EXPECT_EQ(finished(slow)->entry_lifetime, 0s);
+  EXPECT_NE(lookup("a").node, NodeId());
+}
+
+TEST_F(Leased, TwoMountsThatChangeOneDirectoryDoNotWaitForEachOther) {
+  server.put("a", "x");
+  (void)lookup("a");
+  auto created = new_answer<CreateReply>();
+  filesystem->create({}, kRootNode, "b", 0644, O_RDWR, into(created));
+  bool answered = false;
+  filesystem->handle_pushed(push_name("a"), [&] { answered = true; });
+  EXPECT_TRUE(answered) << "the kernel holds the directory's lock until our own change is answered";
+  EXPECT_TRUE(finished(created));
+}
+
+TEST_F(Leased, AChangeThatBeginsWhileThePushWaitsEndsItsWaiting) {
+  server.put("a", "x");
+  (void)lookup("a");
+  bool answered = false;
+  filesystem->handle_pushed(push_name("a"), [&] { answered = true; });
+  EXPECT_FALSE(answered);
+  auto created = new_answer<CreateReply>();
+  filesystem->create({}, kRootNode, "b", 0644, O_RDWR, into(created));
+  EXPECT_TRUE(answered);
+  EXPECT_TRUE(finished(created));
+}
+
+TEST_F(Leased, TwoMountsThatAppendToOneFileDoNotWaitForEachOther) {
+  server.put("a", "x");
+  const Handle handle = open("a");
+  const auto written = write(handle, 0, "more", true);
+  bool answered = false;
+  filesystem->handle_pushed(push("handle1", true), [&] { answered = true; });
+  EXPECT_TRUE(answered) << "the kernel holds the page until the server has the bytes";
+  EXPECT_EQ(*finished(written), 4u);
+  close(handle);
+}
+
+TEST_F(Leased, ARaisedFloorEndsWhatWasToldBelowIt) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  schema::Request request;
+  request.mutable_invalidate()->set_lease_floor(8);
+  EXPECT_TRUE(take_back(request));
+  server.lease = 8;
+  (void)attributes(node);
+  EXPECT_EQ(getattrs(), 1u);
+  scheduler.advance(1min);
+  (void)attributes(node);
+  EXPECT_EQ(getattrs(), 1u);
+}
+
+TEST_F(Leased, AReconnectKeepsLeasesThatTheServerKept) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  schema::AttachReply attached = server.attached();
+  attached.set_resumed(true);
+  filesystem->handle_attached(attached);
+  scheduler.advance(1min);
+  (void)attributes(node);
+  EXPECT_EQ(getattrs(), 0u);
+  attached.set_lease_floor(8);
+  filesystem->handle_attached(attached);
+  (void)attributes(node);
+  EXPECT_EQ(getattrs(), 1u);
+}
+
+TEST_F(Leased, AnotherServerProcessKeepsNone) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  scheduler.advance(1min);
+  filesystem->handle_attached(server.attached());
+  (void)attributes(node);
+  EXPECT_EQ(getattrs(), 1u);
+}
+
+TEST_F(Leased, OurOwnChangesKeepTheLease) {
+  filesystem->release(create("a"), std::nullopt);
+  settle();
+  scheduler.advance(1min);
+  EXPECT_EQ(lookup("a").node, last_node);
+  EXPECT_EQ(lookups(), 0u);
+}
+
+TEST_F(Leased, WhoAsksForItKnowsWhetherAFileIsCovered) {
+  EXPECT_EQ(filesystem->coherence(), "leases (fanotify)");
+  server.put("a", "x");
+  const std::size_t before = filesystem->leases_held();
+  (void)lookup("a");
+  EXPECT_EQ(filesystem->leases_held(), before + 1);
+}
+
+TEST(TakenBack, RemembersWhatItCannotListAsEverything) {
+  TakenBack taken;
+  const TimePoint start{1h};
+  taken.note("a", start);
+  EXPECT_TRUE(taken.since("a", start));
+  EXPECT_FALSE(taken.since("a", start + 1ms));
+  EXPECT_FALSE(taken.since("b", start));
+  for (std::size_t i = 0; i < TakenBack::kRememberedMax; ++i) taken.note(std::to_string(i), start + 1s);
+  EXPECT_TRUE(taken.since("b", start)) << "who knows";
+  EXPECT_FALSE(taken.since("b", start + 500ms));
+}
+
+}  // namespace
+}  // namespace tusk::client

@@ -1,0 +1,238 @@
+// The lease table in virtual time: who is told what, and when a change may be made.
+#include "fsserver/lease_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tusk::server {
+namespace {
+
+using namespace std::chrono_literals;
+using Of = LeaseTable::Of;
+using Grant = LeaseTable::Grant;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr SessionNumber kWriter = 1;
+constexpr SessionNumber kReader = 2;
+constexpr SessionNumber kOther = 3;
+
+class Leases : public testing::Test {
+ protected:
+  explicit Leases(LeaseLimits limits = {}) : table(limits, 1000) {
+    for (const SessionNumber session : {kWriter, kReader, kOther}) (void)table.attach(session);
+  }
+
+  static std::vector<NodeChange> node(const std::string& handle, bool data = false) {
+    return {{.handle = handle, .data = data}};
+  }
+  static std::vector<NodeChange> name(const std::string& directory, const std::string& of) {
+    return {{.handle = directory, .name = of}};
+  }
+  LeaseTable::Begun change(const std::vector<NodeChange>& changes, SessionNumber by = kWriter) {
+    return table.begin_change(by, changes, now);
+  }
+
+  LeaseTable table;
+  TimePoint now{1h};
+};
+
+TEST_F(Leases, NobodyIsAskedAboutWhatNobodyWasTold) {
+  const auto begun = change(node("file"));
+  EXPECT_TRUE(begun.may_go_on);
+  EXPECT_THAT(begun.pushes, IsEmpty());
+}
+
+TEST_F(Leases, AChangeWaitsForThoseWhoWereTold) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file", true));
+  EXPECT_FALSE(begun.may_go_on);
+  ASSERT_THAT(begun.pushes, SizeIs(1));
+  EXPECT_EQ(begun.pushes[0].session, kReader);
+  EXPECT_EQ(begun.pushes[0].items, node("file", true));
+  EXPECT_THAT(table.answered(kReader, begun.pushes[0].number), testing::ElementsAre(begun.id));
+}
+
+TEST_F(Leases, WhoChangesSomethingKeepsItsOwnLease) {
+  EXPECT_EQ(table.grant(kWriter, "file", Of::kNode), Grant::kLease);
+  EXPECT_TRUE(change(node("file")).may_go_on);
+  EXPECT_EQ(table.interests(kWriter), 1u);
+}
+
+TEST_F(Leases, AWriterBesideAnIdleReaderAsksOnce) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto first = change(node("file"));
+  (void)table.answered(kReader, first.pushes.at(0).number);
+  table.end_change(first.id);
+  EXPECT_TRUE(change(node("file")).may_go_on);
+}
+
+TEST_F(Leases, ASecondChangeWaitsForTheSamePush) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto first = change(node("file"));
+  const auto second = change(node("file"), kOther);
+  EXPECT_FALSE(second.may_go_on);
+  EXPECT_THAT(second.pushes, IsEmpty());
+  EXPECT_THAT(table.answered(kReader, first.pushes.at(0).number),
+              testing::UnorderedElementsAre(first.id, second.id));
+}
+
+TEST_F(Leases, NobodyIsGrantedWhatIsBeingChanged) {
+  const auto begun = change(node("file"));
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kBeingChanged);
+  EXPECT_EQ(table.grant(kWriter, "file", Of::kNode), Grant::kLease) << "the change's own answer";
+  table.end_change(begun.id);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+}
+
+TEST_F(Leases, TwoWhoChangeTheSameAreNotGrantedEachOthersState) {
+  const auto first = change(node("file"));
+  const auto second = change(node("file"), kOther);
+  EXPECT_EQ(table.grant(kWriter, "file", Of::kNode), Grant::kBeingChanged);
+  table.end_change(second.id);
+  EXPECT_EQ(table.grant(kWriter, "file", Of::kNode), Grant::kLease);
+  table.end_change(first.id);
+}
+
+TEST_F(Leases, OfNamesOneIsTakenBackThenAll) {
+  EXPECT_EQ(table.grant(kReader, "dir", Of::kNames), Grant::kLease);
+  const auto first = change(name("dir", "a"));
+  EXPECT_EQ(first.pushes.at(0).items, name("dir", "a"));
+  (void)table.answered(kReader, first.pushes[0].number);
+  const auto second = change(name("dir", "b"));
+  EXPECT_EQ(second.pushes.at(0).items, (std::vector<NodeChange>{{.handle = "dir", .entries = true}}));
+  (void)table.answered(kReader, second.pushes[0].number);
+  EXPECT_TRUE(change(name("dir", "c")).may_go_on);
+}
+
+TEST_F(Leases, ARenameTakesBackTwoNames) {
+  EXPECT_EQ(table.grant(kReader, "dir", Of::kNames), Grant::kLease);
+  const std::vector<NodeChange> both{{.handle = "dir", .name = "a"}, {.handle = "dir", .name = "b"}};
+  EXPECT_EQ(change(both).pushes.at(0).items, both);
+}
+
+TEST_F(Leases, WhoAsksAgainBetweenTwoChangesLosesOneNameEachTime) {
+  for (const char* const changed : {"a", "b", "c"}) {
+    EXPECT_EQ(table.grant(kReader, "dir", Of::kNames), Grant::kLease);
+    const auto begun = change(name("dir", changed));
+    EXPECT_EQ(begun.pushes.at(0).items, name("dir", changed));
+    (void)table.answered(kReader, begun.pushes[0].number);
+    table.end_change(begun.id);
+  }
+}
+
+TEST_F(Leases, ANameChangesTheAttributesOfItsDirectory) {
+  EXPECT_EQ(table.grant(kReader, "dir", Of::kNode), Grant::kLease);
+  const auto begun = change(name("dir", "a"));
+  EXPECT_EQ(begun.pushes.at(0).items, node("dir")) << "it was told no names";
+}
+
+TEST_F(Leases, ChangesByLocalProgramsAreToldAfterwards) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  EXPECT_THAT(table.changed(node("file"), now).pushes, SizeIs(1));
+  EXPECT_THAT(table.changed(node("file"), now).pushes, IsEmpty());
+}
+
+TEST_F(Leases, ASilentClientIsCutAndWaitedForUntilItsLeaseIsOver) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file"));
+  now += 3900ms;
+  EXPECT_THAT(table.expire(now).to_cut, IsEmpty());
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).to_cut, testing::ElementsAre(kReader));
+  table.disconnect(kReader, now);
+  now += 10'400ms;
+  EXPECT_THAT(table.expire(now).released, IsEmpty());
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+  EXPECT_EQ(table.interests(kReader), 0u);
+}
+
+TEST_F(Leases, AClientThatComesBackIsToldAgainAndKeepsTheRest) {
+  const std::uint64_t floor = table.attach(kReader);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  EXPECT_EQ(table.grant(kReader, "other", Of::kNode), Grant::kLease);
+  table.disconnect(kReader, now);
+  const auto begun = change(node("file"));
+  EXPECT_FALSE(begun.may_go_on);
+  now += 3s;
+  EXPECT_EQ(table.attach(kReader), floor);
+  const auto again = table.unanswered(kReader);
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_THAT(table.answered(kReader, again[0].number), testing::ElementsAre(begun.id));
+  EXPECT_EQ(table.interests(kReader), 1u);
+}
+
+TEST_F(Leases, AClientThatDidNotAnswerGetsNothingBackWhenItComesAgain) {
+  const std::uint64_t floor = table.attach(kReader);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file"));
+  now += 4s;
+  EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
+  table.disconnect(kReader, now);
+  now += 1s;
+  EXPECT_GT(table.attach(kReader), floor);
+  EXPECT_EQ(table.interests(kReader), 0u);
+  // Its kernel may use what it has until the lease of then is over, not longer.
+  now += 9400ms;
+  EXPECT_THAT(table.expire(now).released, IsEmpty());
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+}
+
+TEST_F(Leases, OfAClientLongGoneNobodyWaits) {
+  const std::uint64_t floor = table.attach(kReader);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  table.disconnect(kReader, now);
+  now += 11s;
+  EXPECT_TRUE(change(node("file")).may_go_on);
+  EXPECT_GT(table.attach(kReader), floor);
+}
+
+TEST_F(Leases, AnUnmountEndsTheWaiting) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file"));
+  EXPECT_THAT(table.end(kReader), testing::ElementsAre(begun.id));
+}
+
+TEST_F(Leases, WhenChangesWereMissedEverythingIsTakenBackAndWaitedFor) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const std::uint64_t lease = table.lease_of(kReader);
+  const auto told = table.anything_changed([](SessionNumber session) { return session == kReader; }, now);
+  ASSERT_THAT(told.pushes, SizeIs(1));
+  EXPECT_GT(told.pushes[0].floor, lease);
+  const auto begun = change(node("anything"));
+  EXPECT_FALSE(begun.may_go_on);
+  EXPECT_THAT(table.answered(kReader, told.pushes[0].number), testing::ElementsAre(begun.id));
+}
+
+class FewLeases : public Leases {
+ protected:
+  FewLeases() : Leases({.interests_per_session = 4, .pushes_per_session = 2}) {}
+};
+
+TEST_F(FewLeases, TheOlderHalfIsTakenBackForTheNew) {
+  const std::uint64_t first = table.lease_of(kReader);
+  for (const char* const file : {"a", "b", "c", "d"})
+    EXPECT_EQ(table.grant(kReader, file, Of::kNode), Grant::kLease);
+  EXPECT_EQ(table.grant(kReader, "e", Of::kNode), Grant::kNone) << "no room before the client has answered";
+  const auto overdue = table.expire(now);
+  ASSERT_THAT(overdue.pushes, SizeIs(1));
+  EXPECT_GT(overdue.pushes[0].floor, first);
+  EXPECT_THAT(change(node("a")).pushes, SizeIs(1)) << "until then it is told of all";
+  (void)table.answered(kReader, overdue.pushes[0].number);
+  EXPECT_EQ(table.grant(kReader, "e", Of::kNode), Grant::kLease);
+  EXPECT_THAT(change(node("b")).pushes, IsEmpty());
+  EXPECT_THAT(change(node("c")).pushes, SizeIs(1));
+}
+
+TEST_F(FewLeases, TooManyPushesBecomeOne) {
+  for (const char* const file : {"a", "b", "c"}) (void)table.grant(kReader, file, Of::kNode);
+  EXPECT_EQ(table.changed(node("a"), now).pushes.at(0).floor, 0u);
+  EXPECT_EQ(table.changed(node("b"), now).pushes.at(0).floor, 0u);
+  EXPECT_GT(table.changed(node("c"), now).pushes.at(0).floor, 0u);
+  EXPECT_EQ(table.interests(kReader), 0u);
+}
+
+}  // namespace
+}  // namespace tusk::server

@@ -1,0 +1,239 @@
+// Leases as clients of a file service see them: what replies promise, who is asked before a change.
+#include <future>
+
+#include "fsserver/change_watch.h"
+#include "mount.h"
+#include "proto/io/clock.h"
+
+namespace tusk::server {
+namespace {
+
+// Everything is seen, and nothing happens but what a test says.
+class TellTale final : public ChangeWatch {
+ public:
+  explicit TellTale(Events events) : events_(std::move(events)) {}
+  [[nodiscard]] schema::ChangeWatching kind() const override { return schema::WATCH_FANOTIFY; }
+  [[nodiscard]] bool watch_node(std::string_view, const Status&) override { return true; }
+  [[nodiscard]] bool watch_names(std::string_view, const Fd&) override { return true; }
+  [[nodiscard]] const Events& events() const { return events_; }
+
+ private:
+  const Events events_;
+};
+
+// The clients' side of pushes: keeps them until the test answers.
+class Pushes final : public rpc::Outbound {
+ public:
+  void call(rpc::ConnectionId connection, rpc::CallRequest request, rpc::Completion done) override {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({connection, std::move(request.message), std::move(done)});
+    changed_.notify_all();
+  }
+  void disconnect(rpc::ConnectionId connection, std::string) override { cut.push_back(connection); }
+
+  schema::InvalidateRequest wait_for(rpc::ConnectionId connection) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(
+        changed_.wait_for(lock, std::chrono::seconds(20), [&] { return find(connection) != nullptr; }));
+    const Push* const push = find(connection);
+    return push == nullptr ? schema::InvalidateRequest() : push->request.invalidate();
+  }
+  void answer_all() {
+    std::vector<Push> pushes;
+    {
+      const std::lock_guard lock(mutex_);
+      pushes.swap(waiting_);
+    }
+    for (Push& push : pushes) {
+      rpc::CallReply reply;
+      reply.message.mutable_empty();
+      push.done(std::move(reply));
+    }
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_.size();
+  }
+
+  std::vector<rpc::ConnectionId> cut;
+
+ private:
+  struct Push {
+    rpc::ConnectionId connection;
+    schema::Request request;
+    rpc::Completion done;
+  };
+  const Push* find(rpc::ConnectionId connection) const {
+    for (const Push& push : waiting_)
+      if (push.connection == connection) return &push;
+    return nullptr;
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Push> waiting_;
+};
+
+class LeasesOfMounts : public testing::Test {
+ protected:
+  LeasesOfMounts() {
+    write_file(dir / "file", "one");
+    std::filesystem::create_directory(dir / "sub");
+    server.service().reach_clients_by(&pushes);
+    reader.emplace(server, MountSetup{.session = std::string(kSessionIdBytes, 'r'), .leases = true});
+    writer.emplace(server, MountSetup{.session = std::string(kSessionIdBytes, 'w'), .leases = true});
+  }
+  ~LeasesOfMounts() override {
+    server.service().reach_clients_by(nullptr);
+    pushes.answer_all();
+  }
+
+  std::shared_ptr<PendingCall> begin_write(const std::string& handle, std::string_view bytes) {
+    schema::Request request;
+    request.mutable_write()->set_handle(handle);
+    request.mutable_write()->set_length(static_cast<std::uint32_t>(bytes.size()));
+    return writer->start(request, bytes);
+  }
+  std::shared_ptr<PendingCall> begin_remove(std::string_view name) {
+    schema::Request request;
+    request.mutable_remove()->set_parent(writer->root());
+    request.mutable_remove()->set_name(std::string(name));
+    return writer->start(request);
+  }
+
+  TempDir dir;
+  Pushes pushes;
+  TellTale* watch = nullptr;
+  Server server{dir.path(), {.watch = [this](Export&, ChangeWatch::Events events) {
+                  auto made = std::make_unique<TellTale>(std::move(events));
+                  watch = made.get();
+                  return made;
+                }}};
+  std::optional<Mount> reader;
+  std::optional<Mount> writer;
+};
+
+TEST_F(LeasesOfMounts, AttachTellsTheTermsToWhoAsksForLeases) {
+  EXPECT_EQ(reader->attached().lease_ms(), 10'000u);
+  EXPECT_GT(reader->attached().lease_floor(), 0u);
+  EXPECT_EQ(reader->attached().watching(), schema::WATCH_FANOTIFY);
+  Mount old(server, {.session = std::string(kSessionIdBytes, 'o')});
+  EXPECT_EQ(old.attached().lease_ms(), 0u);
+  EXPECT_EQ(old.lookup(old.root(), "file").reply.node().node().attr().cover(), schema::COVER_LIFETIME);
+}
+
+TEST_F(LeasesOfMounts, FactsAreToldUnderALease) {
+  const Answer found = EXPECT_OK(reader->lookup(reader->root(), "file"));
+  EXPECT_GE(found.reply.lease(), reader->attached().lease_floor());
+  EXPECT_EQ(found.reply.names(), schema::COVER_LEASE);
+  EXPECT_EQ(found.reply.node().node().attr().cover(), schema::COVER_LEASE);
+  const Answer listed = EXPECT_OK(reader->readdir(reader->root(), 0, true));
+  EXPECT_EQ(listed.reply.names(), schema::COVER_LEASE);
+  EXPECT_EQ(listed.reply.readdir().directory().cover(), schema::COVER_LEASE);
+  for (const auto& entry : listed.reply.readdir().entries())
+    EXPECT_EQ(entry.node().attr().cover(), schema::COVER_LEASE) << entry.name();
+}
+
+TEST_F(LeasesOfMounts, AbsenceIsToldUnderALeaseToWhoCanHearIt) {
+  schema::Request request;
+  request.mutable_lookup()->set_parent(reader->root());
+  request.mutable_lookup()->set_name("nothing");
+  EXPECT_ERROR(reader->call(request), err(ENOENT));
+  request.mutable_lookup()->set_tell_absence(true);
+  const Answer absent = EXPECT_OK(reader->call(request));
+  EXPECT_FALSE(absent.reply.node().has_node());
+  EXPECT_EQ(absent.reply.names(), schema::COVER_LEASE);
+}
+
+TEST_F(LeasesOfMounts, AChangeIsMadeWhenTheReaderHasAnswered) {
+  const std::string file = reader->handle("file");
+  const auto writing = begin_write(file, "two");
+  const auto push = pushes.wait_for(reader->connection());
+  EXPECT_EQ(push.items(0).handle(), file);
+  EXPECT_TRUE(push.items(0).data());
+  EXPECT_EQ(read_file(dir / "file"), "one");
+  EXPECT_FALSE(writing->answered());
+  pushes.answer_all();
+  EXPECT_OK(writing->wait());
+  EXPECT_EQ(read_file(dir / "file"), "two");
+}
+
+TEST_F(LeasesOfMounts, WhatIsReadWhileAChangeWaitsIsGoodOnce) {
+  const std::string file = reader->handle("file");
+  const auto writing = begin_write(file, "two");
+  (void)pushes.wait_for(reader->connection());
+  EXPECT_EQ(reader->getattr(file).reply.attr().attr().cover(), schema::COVER_ONCE);
+  pushes.answer_all();
+  EXPECT_EQ(writing->wait().reply.write().attr().cover(), schema::COVER_LEASE) << "the writer's own";
+  EXPECT_EQ(reader->getattr(file).reply.attr().attr().cover(), schema::COVER_LEASE);
+}
+
+TEST_F(LeasesOfMounts, ARemovedNameAndItsFileAreBothTakenBack) {
+  const std::string file = reader->handle("file");
+  const auto removing = begin_remove("file");
+  const auto push = pushes.wait_for(reader->connection());
+  ASSERT_EQ(push.items_size(), 2);
+  EXPECT_EQ(push.items(0).handle(), reader->root());
+  EXPECT_EQ(push.items(0).name(), "file");
+  EXPECT_EQ(push.items(1).handle(), file);
+  pushes.answer_all();
+  EXPECT_OK(removing->wait());
+}
+
+TEST_F(LeasesOfMounts, AClientWithoutLeasesTakesThemBackFromOthersToo) {
+  const std::string file = reader->handle("file");
+  writer.emplace(server, MountSetup{.session = std::string(kSessionIdBytes, 'o')});
+  const auto writing = begin_write(file, "two");
+  (void)pushes.wait_for(reader->connection());
+  pushes.answer_all();
+  EXPECT_OK(writing->wait());
+}
+
+TEST_F(LeasesOfMounts, AChangeByALocalProgramIsPushed) {
+  const std::string file = reader->handle("file");
+  watch->events().changed({{.handle = file, .data = true}});
+  EXPECT_EQ(pushes.wait_for(reader->connection()).items(0).handle(), file);
+}
+
+TEST_F(LeasesOfMounts, MissedChangesTakeEverythingBack) {
+  const std::uint64_t lease = reader->lookup(reader->root(), "file").reply.lease();
+  watch->events().missed();
+  EXPECT_GT(pushes.wait_for(reader->connection()).lease_floor(), lease);
+}
+
+TEST_F(LeasesOfMounts, AReaderThatDoesNotAnswerLosesItsLeases) {
+  const std::string file = reader->handle("file");
+  const auto writing = begin_write(file, "two");
+  (void)pushes.wait_for(reader->connection());
+  server.housekeep_after(6s);
+  EXPECT_EQ(pushes.cut, std::vector{reader->connection()});
+  reader->disconnect();
+  server.housekeep_after(5s);
+  EXPECT_FALSE(writing->answered());
+  server.housekeep_after(17s);
+  EXPECT_OK(writing->wait());
+}
+
+TEST_F(LeasesOfMounts, AReaderThatUnmountsIsNotWaitedFor) {
+  const std::string file = reader->handle("file");
+  const auto writing = begin_write(file, "two");
+  (void)pushes.wait_for(reader->connection());
+  schema::Request request;
+  request.mutable_detach();
+  EXPECT_OK(reader->call(request));
+  EXPECT_OK(writing->wait());
+}
+
+TEST_F(LeasesOfMounts, AReaderThatWasAwayIsToldWhenItIsBack) {
+  const std::string file = reader->handle("file");
+  const std::uint64_t floor = reader->attached().lease_floor();
+  reader->reconnect();
+  const auto writing = begin_write(file, "two");
+  EXPECT_OK(reader->attach());
+  EXPECT_EQ(reader->attached().lease_floor(), floor) << "nothing was lost";
+  EXPECT_EQ(pushes.wait_for(reader->connection()).items(0).handle(), file);
+  pushes.answer_all();
+  EXPECT_OK(writing->wait());
+}
+
+}  // namespace
+}  // namespace tusk::server

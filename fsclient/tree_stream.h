@@ -58,7 +58,7 @@ class TreeStream {
     ByteCount limit = 0;
     TimePoint started{};
     TimePoint queued = TimePoint::max();  // of the places, the one that waited longest
-    std::uint64_t lease = 0;  // of the answer
+    std::uint64_t lease = 0;              // of the answer
     MutableSharedBytes body;
   };
   // One listing of an answer. `directory` null: not to be used.

@@ -36,7 +36,7 @@ Result<std::unique_ptr<SecureConnection>> SecureConnection::client(const ClientO
   connection->own_id_ = random_connection_id();
   connection->peer_id_ = original;
   connection->token_ = options.address_token;
-  connection->stream_.send(connection->tls_.take_output());
+  connection->stream_.send(connection->tls_->take_output());
   return connection;
 }
 
@@ -103,7 +103,7 @@ bool SecureConnection::handle_short(TimePoint now, std::span<std::byte> datagram
     receive_generation_ = receive_keys_->generation();
     drop_previous_at_ = now + kPreviousKeysProbeTimeouts * connection_->rtt().probe_timeout(Duration(25ms));
   }
-  confirmed_ = true;
+  confirm();
   last_was_newest_ = number >= expected;
   connection_->handle_packet(now, number, sealed.first(sealed.size() - wire::kTagSize), datagram.size(),
                              ecn == kEcnCongestionExperienced);
@@ -201,17 +201,23 @@ void SecureConnection::advance_handshake(TimePoint now) {
   if (confirmed_) return;
   const std::vector<std::byte> received = stream_.take_received();
   if (received.empty()) return;
-  const Result<void> handled = tls_.handle_bytes(received);
-  stream_.send(tls_.take_output());  // the next flight, or the alert that says why not
+  const Result<void> handled = tls_->handle_bytes(received);
+  stream_.send(tls_->take_output());  // the next flight, or the alert that says why not
   if (!handled) {
     close_code_ = handled.error().code;
     return fail(handled.error().code, handled.error().context);
   }
-  if (tls_.complete() && !connection_) establish(now);
+  if (tls_->complete() && !connection_) establish(now);
+}
+
+// TLS has nothing more to hear or to say.
+void SecureConnection::confirm() {
+  confirmed_ = true;
+  tls_.reset();
 }
 
 void SecureConnection::establish(TimePoint now) {
-  Result<crypto::Secrets> secrets = tls_.export_secrets(original_id_.bytes);
+  Result<crypto::Secrets> secrets = tls_->export_secrets(original_id_.bytes);
   if (!secrets) return fail(secrets.error().code, secrets.error().context);
   const bool client = role_ == Role::kClient;
   const crypto::KeyLimits limits = key_limits_.value_or(crypto::key_limits(secrets->cipher));
@@ -221,7 +227,8 @@ void SecureConnection::establish(TimePoint now) {
   receive_keys_.emplace(secrets->cipher, inbound, limits);
   connection_ = std::make_unique<transport::Connection>(role_, config_, now,
                                                         stream_.round_trip().value_or(Duration(0)));
-  if (!client) confirmed_ = true;
+  peer_fingerprint_ = tls_->peer_fingerprint();
+  if (!client) confirm();
   events_.push_back(Established{});
 }
 

@@ -84,7 +84,8 @@ class SecureConnection {
   // Only when established.
   [[nodiscard]] transport::Connection& connection() { return *connection_; }
   [[nodiscard]] const transport::Connection& connection() const { return *connection_; }
-  [[nodiscard]] const crypto::Fingerprint& peer_fingerprint() const { return tls_.peer_fingerprint(); }
+  // Once established.
+  [[nodiscard]] const crypto::Fingerprint& peer_fingerprint() const { return peer_fingerprint_; }
 
   [[nodiscard]] const wire::ConnectionIdBytes& own_id() const { return own_id_; }
   [[nodiscard]] const wire::ConnectionIdBytes& original_id() const { return original_id_; }
@@ -108,13 +109,15 @@ class SecureConnection {
   void handle_handshake_frames(TimePoint now, std::span<const std::byte> payload);
   void advance_handshake(TimePoint now);
   void establish(TimePoint now);
+  void confirm();
   void fail(ErrorCode code, std::string reason);
   [[nodiscard]] std::optional<Outgoing> poll_handshake(TimePoint now, std::span<std::byte> out);
 
   const transport::Role role_;
   const transport::ConnectionConfig config_;
   const std::optional<crypto::KeyLimits> key_limits_;
-  crypto::Handshake tls_;
+  std::optional<crypto::Handshake> tls_;  // until both sides have the keys: it takes more memory than all else
+  crypto::Fingerprint peer_fingerprint_;
   transport::HandshakeStream stream_;
   crypto::PacketProtector handshake_seal_;
   crypto::PacketProtector handshake_open_;

@@ -102,7 +102,11 @@ bool Inotify::watch_node(std::string_view handle, const Status& status) {
     const std::lock_guard lock(mutex_);
     return watches_.contains(std::string(directory));
   };
-  if (S_ISDIR(status.stx_mode)) return watched(handle);
+  if (S_ISDIR(status.stx_mode)) {
+    // Its own watch tells of its attributes: they are told with its parent's listing, before its own names.
+    const auto directory = nodes_.resolve(handle);
+    return directory && watch_names(handle, **directory);
+  }
   if (status.stx_nlink != 1) return false;
   // The name is looked at after the watch was made: if it goes, there will be an event.
   const auto [parent, name] = nodes_.place_of(handle);

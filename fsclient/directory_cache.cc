@@ -48,7 +48,9 @@ Learnt DirectoryCache::learn(Inode& directory, std::string_view name, std::share
   const Learnt learnt = told.learnt(core_.scheduler.now());
   if (inode) note_place(*inode, directory, name, {});
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory || told.started < directory.directory->names_changed_at) return {};
+  if (!directory.directory || told.started < directory.directory->names_changed_at ||
+      facts_.taken_back_since(directory, told.started))
+    return {};
   KnownName& known = directory.directory->names[std::string(name)];
   known.inode.swap(inode);  // the old one goes after the lock
   known.learnt = learnt;
@@ -385,7 +387,10 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
     if (!directory->directory) return inodes;
     Directory& known = *directory->directory;
     const bool being_read = known.listing && known.listing->loading() && !known.awaiting;
-    if (being_read || known.names_changed_at >= told.started) return inodes;
+    // A push about a directory that was not known here left no mark on it.
+    if (being_read || known.names_changed_at >= told.started ||
+        facts_.taken_back_since(*directory, told.started))
+      return inodes;
     const std::shared_ptr<Listing> listing =
         known.awaiting ? std::exchange(known.awaiting, nullptr)->listing : std::make_shared<Listing>();
     known.listing = listing;
@@ -417,7 +422,9 @@ void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,
                                       const std::shared_ptr<Inode>& inode, const Told& told) {
   const Learnt learnt = told.learnt(core_.scheduler.now());
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory || directory.directory->names_changed_at >= told.started) return;
+  if (!directory.directory || directory.directory->names_changed_at >= told.started ||
+      facts_.taken_back_since(directory, told.started))
+    return;
   const auto known = directory.directory->names.find(name);
   // Only what is known already is kept fresh: a name that is gone here stays gone.
   if (known == directory.directory->names.end() || known->second.inode != inode) return;

@@ -79,10 +79,31 @@ Facts::ChangeOnItsWay Facts::begin_change(const std::shared_ptr<Inode>& inode) {
   }
   for (const auto& weak : waiting)
     if (const auto answer = weak.lock()) answer->give();
-  return {nullptr, [inode](std::nullptr_t) {
-            const std::lock_guard lock(inode->mutex);
-            --inode->changes.count;
+  return {nullptr, [this, inode](std::nullptr_t) {
+            std::vector<std::move_only_function<void()>> parked;
+            {
+              const std::lock_guard lock(inode->mutex);
+              if (--inode->changes.count == 0) parked.swap(inode->changes.parked);
+            }
+            for (auto& drop : parked) core_.scheduler.post_name_notification(std::move(drop));
           }};
+}
+
+void Facts::drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vector<std::string> names) {
+  if (names.empty()) return;
+  std::move_only_function<void()> drop = [this, directory, names = std::move(names)]() mutable {
+    {
+      const std::lock_guard lock(directory->mutex);
+      if (directory->changes.count > 0) {
+        directory->changes.parked.emplace_back([this, directory, names = std::move(names)]() mutable {
+          drop_kernel_names(directory, std::move(names));
+        });
+        return;
+      }
+    }
+    for (const std::string& name : names) core_.kernel.invalidate_entry(directory->id, name);
+  };
+  core_.scheduler.post_name_notification(std::move(drop));
 }
 
 void Facts::answer_when_busy(Inode& inode, const std::shared_ptr<PushAnswer>& answer) {

@@ -39,7 +39,7 @@ class Facts {
   // Until what it returns is gone, a program changes the inode's names or bytes and holds a lock of the
   // kernel's: see push_answer.h. Null inode: nothing.
   using ChangeOnItsWay = std::shared_ptr<void>;
-  [[nodiscard]] static ChangeOnItsWay begin_change(const std::shared_ptr<Inode>& inode);
+  [[nodiscard]] ChangeOnItsWay begin_change(const std::shared_ptr<Inode>& inode);
   // `answer` is given at once, or when such a change begins; or by whoever else has it.
   static void answer_when_busy(Inode& inode, const std::shared_ptr<PushAnswer>& answer);
 
@@ -47,6 +47,9 @@ class Facts {
   [[nodiscard]] bool taken_back_since(const Inode& inode, TimePoint started) const {
     return taken_back_.since(inode.handle, started);
   }
+
+  // Asks the kernel to, behind what was asked before; not while such a change is on its way.
+  void drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vector<std::string> names);
 
   // Nothing known of the inode is to be used without asking; its names and bytes as chosen.
   void forget(Inode& inode, bool data, bool entries);

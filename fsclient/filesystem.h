@@ -207,7 +207,6 @@ class Filesystem {
   [[nodiscard]] AttributesReply attributes_for(Inode& inode);
   // The same for what the server has told just now.
   [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode, Learnt learnt);
-  [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode);
   void touched(const InodePointer& inode);
   void send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
                    bool is_directory, Done<void> done);
@@ -225,6 +224,7 @@ class Filesystem {
   void take_terms(const schema::AttachReply& attached);
   void take_back(const schema::InvalidateRequest::Item& item, const std::shared_ptr<PushAnswer>& answer);
   // `answer`, unless it is null, is given once the kernel has dropped all.
+  void give_when_dropped(const std::shared_ptr<PushAnswer>& answer);
   void take_back_all(const std::shared_ptr<PushAnswer>& answer);
 
   // True: somebody else changed the bytes, and the kernel is being told to drop its pages.

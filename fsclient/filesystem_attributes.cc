@@ -1,6 +1,7 @@
 // Filesystem: attributes of all kinds, extended ones included.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "fsclient/filesystem.h"
@@ -14,6 +15,16 @@ constexpr std::string_view kCapability = "security.capability";
 bool known_to_be_removed(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
   return inode.attributes.known() && inode.attributes.value().nlink == 0;
+}
+
+// Somebody else removed a file that is open here and of which the server knows no open: all of it is here.
+bool lives_on_here(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  const bool held = inode.file && std::ranges::any_of(inode.open_files, [&inode](const OpenFile* open) {
+                      return open->open_id == 0 && inode.file->data.has(open->held);
+                    });
+  if (held) inode.attributes.adjust([](Attributes& attr) { attr.nlink = 0; });
+  return held;
 }
 
 }  // namespace
@@ -44,7 +55,8 @@ void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, D
               [this, inode, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 // A removed directory that somebody is still in: the server has forgotten it, we have not.
-                if (!reply && reply.error().code == from_errno(ESTALE) && known_to_be_removed(*inode))
+                if (!reply && reply.error().code == from_errno(ESTALE) &&
+                    (known_to_be_removed(*inode) || lives_on_here(*inode)))
                   return done(false);
                 if (!reply) return done(std::unexpected(reply.error()));
                 const Told told(started, reply->message, {});

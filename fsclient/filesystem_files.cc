@@ -42,7 +42,7 @@ void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<c
     if (auto& told = file->inode->told_size) told = std::max(*told, offset + bytes.size());
   }
   // Until it is answered the kernel holds the pages.
-  done = [change = Facts::begin_change(file->inode),
+  done = [change = facts_.begin_change(file->inode),
           done = std::move(done)](Result<std::uint32_t> written) mutable { done(std::move(written)); };
   if (appends) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
   if (!file->synchronous()) return write_behind_.write(asker, file, offset, bytes, std::move(done));

@@ -18,8 +18,13 @@ void Filesystem::handle_pushed(const schema::Request& request, std::move_only_fu
     return take_back_all(push);
   }
   if (request.invalidate().changed()) look_again(request.invalidate());
-  // Behind all that the kernel has been asked to drop.
-  core_.scheduler.post_notification([push] { push->give(); });
+  give_when_dropped(push);
+}
+
+// Behind all that the kernel has been asked to drop, names and pages.
+void Filesystem::give_when_dropped(const std::shared_ptr<PushAnswer>& answer) {
+  core_.scheduler.post_name_notification(
+      [this, answer] { core_.scheduler.post_notification([answer] { answer->give(); }); });
 }
 
 void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
@@ -28,23 +33,28 @@ void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
   const InodePointer inode = core_.inodes.find(item.handle());
   if (!inode) return;
   std::vector<std::string> names;
+  std::vector<InodePointer> children;
   if (!item.name().empty()) names.push_back(item.name());
   if (item.entries()) {
     const std::lock_guard lock(inode->mutex);
     if (inode->directory)
-      for (const auto& [name, known] : inode->directory->names) names.push_back(name);
+      for (const auto& [name, known] : inode->directory->names) {
+        names.push_back(name);
+        if (known.inode) children.push_back(known.inode);
+      }
   }
   // Where the server sees names only, it does not know whose attributes went with a name.
-  const InodePointer named = item.name().empty() ? nullptr : names_.last_known(*inode, item.name());
+  if (!item.name().empty())
+    if (auto named = names_.last_known(*inode, item.name())) children.push_back(std::move(named));
   facts_.forget(*inode, item.data(), item.entries());
-  if (named) facts_.forget(*named, false, false);
+  for (const InodePointer& child : children) facts_.forget(*child, false, false);
   if (!item.name().empty()) names_.taken_back(*inode, item.name());
   if (!names.empty() || item.data()) Facts::answer_when_busy(*inode, answer);
-  core_.scheduler.post_notification([&kernel = core_.kernel, inode, named, names = std::move(names)] {
+  core_.scheduler.post_notification([&kernel = core_.kernel, inode, children = std::move(children)] {
     kernel.invalidate_attributes(inode->id);
-    if (named) kernel.invalidate_attributes(named->id);
-    for (const std::string& name : names) kernel.invalidate_entry(inode->id, name);
+    for (const InodePointer& child : children) kernel.invalidate_attributes(child->id);
   });
+  facts_.drop_kernel_names(inode, std::move(names));
 }
 
 namespace {
@@ -85,14 +95,14 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
         if (inode->directory)
           for (const auto& [name, known] : inode->directory->names) names.push_back(name);
       }
-      core_.scheduler.post_notification([&kernel = core_.kernel, inode, names = std::move(names)] {
-        kernel.invalidate_attributes(inode->id);
-        for (const std::string& name : names) kernel.invalidate_entry(inode->id, name);
-      });
+      if (answer && !names.empty()) Facts::answer_when_busy(*inode, answer);
+      core_.scheduler.post_notification(
+          [&kernel = core_.kernel, inode] { kernel.invalidate_attributes(inode->id); });
+      facts_.drop_kernel_names(inode, std::move(names));
       // Who has it open reads on without asking: if the bytes are others now, their pages go.
       if (open) ask_attributes({}, inode, [](const Result<bool>&) {});
     }
-    if (answer) core_.scheduler.post_notification([answer] { answer->give(); });
+    if (answer) give_when_dropped(answer);
   });
 }
 

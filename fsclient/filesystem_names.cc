@@ -67,10 +67,6 @@ EntryReply Filesystem::fresh_entry(const InodePointer& inode, Learnt learnt) {
   return entry_for(inode, core_.trust.remaining(Fact::kEntry, learnt, core_.scheduler.now()));
 }
 
-EntryReply Filesystem::fresh_entry(const InodePointer& inode) {
-  return fresh_entry(inode, {core_.scheduler.now()});
-}
-
 void Filesystem::forget(NodeId node, std::uint64_t lookups) { core_.inodes.forget(node, lookups); }
 
 void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::uint32_t mode,
@@ -86,7 +82,7 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
   make.set_rdev(rdev);
   remote_.mutate(
       asker, std::move(request), schema::Reply::kNode,
-      [this, directory = *found, name, started = core_.scheduler.now(), change = Facts::begin_change(*found),
+      [this, directory = *found, name, started = core_.scheduler.now(), change = facts_.begin_change(*found),
        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         if (!reply) {
           names_.changed_somehow(*directory, name);
@@ -96,7 +92,7 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
         const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
         if (!inode) return done(std::unexpected(inode.error()));
         names_.changed(*directory, name, *inode, told);
-        done(fresh_entry(*inode));
+        done(fresh_entry(*inode, told.learnt(core_.scheduler.now())));
       });
 }
 
@@ -118,8 +114,8 @@ void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, 
   remove.set_directory(is_directory);
   remote_.mutate(
       asker, std::move(request), schema::Reply::kRemove,
-      [this, directory, name, started = core_.scheduler.now(), change = Facts::begin_change(directory),
-       emptied = Facts::begin_change(names_.last_known(*directory, name)),
+      [this, directory, name, started = core_.scheduler.now(), change = facts_.begin_change(directory),
+       emptied = facts_.begin_change(names_.last_known(*directory, name)),
        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         if (!reply) {
           names_.changed_somehow(*directory, name);
@@ -167,9 +163,9 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
   remote_.mutate(
       asker, std::move(request), schema::Reply::kEmpty,
       [this, from, to, old_name, new_name, flags, started = core_.scheduler.now(),
-       change = std::array{Facts::begin_change(from), from == to ? nullptr : Facts::begin_change(to),
-                           Facts::begin_change(names_.last_known(*from, old_name)),
-                           Facts::begin_change(names_.last_known(*to, new_name))},
+       change = std::array{facts_.begin_change(from), from == to ? nullptr : facts_.begin_change(to),
+                           facts_.begin_change(names_.last_known(*from, old_name)),
+                           facts_.begin_change(names_.last_known(*to, new_name))},
        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         const InodePointer moved = names_.last_known(*from, old_name);
         const InodePointer replaced = names_.last_known(*to, new_name);
@@ -207,7 +203,7 @@ void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string n
   remote_.mutate(
       asker, std::move(request), schema::Reply::kNode,
       [this, inode = *inode, to = *to, new_name, started = core_.scheduler.now(),
-       change = Facts::begin_change(*to), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+       change = facts_.begin_change(*to), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         if (!reply) {
           names_.changed_somehow(*to, new_name);
           return done(std::unexpected(reply.error()));
@@ -215,7 +211,7 @@ void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string n
         const Told told(started, reply->message, reply->message.names());
         facts_.learn_own(*inode, reply->message.node().node().attr(), told);
         names_.changed(*to, new_name, inode, told);
-        done(fresh_entry(inode));
+        done(fresh_entry(inode, told.learnt(core_.scheduler.now())));
       });
 }
 

@@ -137,7 +137,10 @@ void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
     request.mutable_open()->set_flags(file->flags & O_ACCMODE);
     remote_.mutate({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kOpen,
                    [file, rest](const Result<rpc::CallReply>& reply) {
-                     if (reply) file->open_id = reply->message.open().open_id();
+                     // Two that need it may have asked at the same time.
+                     std::uint64_t none = 0;
+                     const std::uint64_t id = reply ? reply->message.open().open_id() : 0;
+                     if (id != 0 && !file->open_id.compare_exchange_strong(none, id)) file->close(id);
                      if (--rest->count == 0) rest->then();
                    });
   }
@@ -225,7 +228,7 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
   remote_.mutate(
       asker, std::move(request), schema::Reply::kOpen,
       [this, directory = *found, name, flags, started = core_.scheduler.now(),
-       change = Facts::begin_change(*found), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+       change = facts_.begin_change(*found), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         if (!reply) {
           names_.changed_somehow(*directory, name);
           return done(std::unexpected(reply.error()));
@@ -241,7 +244,7 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
           (*inode)->file->capability_absent = true;
         }
         names_.changed(*directory, name, *inode, told);
-        done(CreateReply{fresh_entry(*inode), *handle});
+        done(CreateReply{fresh_entry(*inode, told.learnt(core_.scheduler.now())), *handle});
       });
 }
 

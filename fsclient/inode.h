@@ -122,6 +122,8 @@ struct OpenFile : std::enable_shared_from_this<OpenFile> {
   OpenFile& operator=(const OpenFile&) = delete;
   ~OpenFile();
 
+  // Tells the server of the close of one of its opens.
+  void close(std::uint64_t id) { on_close_(id); }
   [[nodiscard]] bool readable() const;
   [[nodiscard]] bool writable() const;
   [[nodiscard]] bool synchronous() const;

@@ -31,6 +31,8 @@ class PushAnswer {
 struct ChangesOnTheirWay {
   std::uint32_t count = 0;
   std::vector<std::weak_ptr<PushAnswer>> waiting;  // until the kernel has dropped what they are about
+  // Names to be dropped here once nothing is on its way: before, the kernel would only wait.
+  std::vector<std::move_only_function<void()>> parked;
 };
 
 }  // namespace tusk::client

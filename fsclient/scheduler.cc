@@ -15,7 +15,8 @@ class ThreadScheduler::Impl {
  public:
   explicit Impl(unsigned workers) {
     for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
-    threads_.emplace_back([this] { notify(); });
+    for (Notifications* queue : {&notifications_, &name_notifications_})
+      threads_.emplace_back([this, queue] { notify(*queue); });
   }
 
   void post(Task task) {
@@ -33,19 +34,16 @@ class ThreadScheduler::Impl {
     if (earliest) work_.notify_one();
   }
 
-  void post_notification(Task task) {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    notifications_.push_back(std::move(task));
-    notification_.notify_one();
-  }
+  void post_notification(Task task) { post(notifications_, std::move(task)); }
+  void post_name_notification(Task task) { post(name_notifications_, std::move(task)); }
 
   void stop() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
       work_.notify_all();
-      notification_.notify_all();
+      notifications_.came.notify_all();
+      name_notifications_.came.notify_all();
     }
     for (std::thread& thread : threads_)
       if (thread.joinable()) thread.join();
@@ -53,6 +51,18 @@ class ThreadScheduler::Impl {
   }
 
  private:
+  struct Notifications {
+    std::condition_variable came;
+    std::deque<Task> tasks;
+  };
+
+  void post(Notifications& queue, Task task) {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    queue.tasks.push_back(std::move(task));
+    queue.came.notify_one();
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -83,13 +93,13 @@ class ThreadScheduler::Impl {
     lock.lock();
   }
 
-  void notify() {
+  void notify(Notifications& queue) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      notification_.wait(lock, [this] { return stopping_ || !notifications_.empty(); });
-      if (notifications_.empty()) return;
-      Task task = std::move(notifications_.front());
-      notifications_.pop_front();
+      queue.came.wait(lock, [&] { return stopping_ || !queue.tasks.empty(); });
+      if (queue.tasks.empty()) return;
+      Task task = std::move(queue.tasks.front());
+      queue.tasks.pop_front();
       lock.unlock();
       task();
       task = nullptr;
@@ -99,10 +109,10 @@ class ThreadScheduler::Impl {
 
   std::mutex mutex_;
   std::condition_variable work_;
-  std::condition_variable notification_;
   std::deque<Task> tasks_;
   std::multimap<TimePoint, Task> timed_;
-  std::deque<Task> notifications_;
+  Notifications notifications_;
+  Notifications name_notifications_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
@@ -115,6 +125,7 @@ void ThreadScheduler::post_after(Duration delay, Task task) {
   impl_->post_at(io::now() + delay, std::move(task));
 }
 void ThreadScheduler::post_notification(Task task) { impl_->post_notification(std::move(task)); }
+void ThreadScheduler::post_name_notification(Task task) { impl_->post_name_notification(std::move(task)); }
 void ThreadScheduler::stop() { impl_->stop(); }
 
 }  // namespace tusk::client

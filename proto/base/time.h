@@ -15,7 +15,7 @@ struct Clock {
   static constexpr bool is_steady = true;
 };
 
-// Nanoseconds since an arbitrary start (CLOCK_MONOTONIC's in a process, zero in a simulation).
+// Nanoseconds since an arbitrary start (CLOCK_BOOTTIME's in a process, zero in a simulation).
 using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 

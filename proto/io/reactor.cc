@@ -184,8 +184,8 @@ bool Reactor::State::sync_wakeup() {
   if (first <= now()) return false;
   if (first >= wakeup_at) return true;
   wakeup_at = first;
-  // steady_clock is CLOCK_MONOTONIC as well, so a deadline needs no translation.
-  wakeup.expires_at(std::chrono::steady_clock::time_point(first.time_since_epoch()));
+  // steady_clock stands still while the machine sleeps, ours does not.
+  wakeup.expires_after(first - now());
   wakeup.async_wait([this](const asio::error_code& error) {
     if (!error) wakeup_at = kNever;
   });

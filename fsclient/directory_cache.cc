@@ -321,15 +321,23 @@ void DirectoryCache::note_used(const std::shared_ptr<Inode>& directory, std::siz
       recent_.pop_back();
     }
   }
-  for (const auto& inode : old) {
-    Directory dropped;  // destroyed after the lock: it may hold the last reference to its children
-    const std::lock_guard lock(inode->mutex);
-    if (inode == directory || inode->directory->listing == nullptr || inode->directory->listing->loading())
-      continue;
-    dropped.names.swap(inode->directory->names);
-    dropped.listing.swap(inode->directory->listing);
-    inode->directory->names_complete.forget();
-  }
+  for (const auto& inode : old)
+    if (inode != directory) drop_names(*inode);
+}
+
+void DirectoryCache::drop_names(Inode& directory) {
+  Directory dropped;  // destroyed after the lock: it may hold the last reference to its children
+  const std::lock_guard lock(directory.mutex);
+  if (directory.directory->listing == nullptr || directory.directory->listing->loading()) return;
+  dropped.names.swap(directory.directory->names);
+  dropped.listing.swap(directory.directory->listing);
+  directory.directory->names_complete.forget();
+}
+
+// Names that are out of date, or a server that lies, can have directories hold each other.
+DirectoryCache::~DirectoryCache() {
+  for (const auto& [weak, names] : recent_)
+    if (const auto directory = weak.lock()) drop_names(*directory);
 }
 
 // What a whole listing does not tell does not exist, unless this mount just made it.

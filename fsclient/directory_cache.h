@@ -54,6 +54,9 @@ class DirectoryCache {
   static constexpr std::size_t kNamesMax = 400'000;
 
   DirectoryCache(Core& core, Facts& facts) : core_(core), facts_(facts) {}
+  DirectoryCache(const DirectoryCache&) = delete;
+  DirectoryCache& operator=(const DirectoryCache&) = delete;
+  ~DirectoryCache();
 
   [[nodiscard]] NameAnswer lookup(Inode& directory, std::string_view name);
   // A lookup had to ask the server. Who examines several files of a directory is likely to go on
@@ -114,6 +117,7 @@ class DirectoryCache {
   void add_page(const std::shared_ptr<Load>& load, const schema::Reply& reply, TimePoint started);
   void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
   void note_changed(Inode& directory, std::string_view name);
+  static void drop_names(Inode& directory);
   void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);
   static void note_place(Inode& inode, Inode& directory, std::string_view name, std::string_view link_target);
   static void wake(Listing& listing, Deferred& after);

@@ -92,14 +92,17 @@ class LeaseTrust final : public Trust {
       : by_age_(lifetime), confirmed_(std::move(confirmed)) {}
 
   // As the server said at an attach: how long leases last without contact (zero: there are none), and which
-  // are over.
+  // are over. A push that came before it may have said more.
   void set_terms(Duration lease, std::uint64_t floor) {
     lease_ = lease;
-    floor_ = floor;
+    raise_floor(floor);
   }
   void raise_floor(std::uint64_t floor) { floor_ = std::max(floor_.load(), floor); }
   // Another server process: its leases have nothing to do with those before.
-  void forget_leases(TimePoint now) { valid_from_ = now; }
+  void forget_leases(TimePoint now) {
+    valid_from_ = now;
+    floor_ = 0;
+  }
 
   // Whether the fact is under a lease now.
   [[nodiscard]] bool covered(Learnt learnt, TimePoint now) const {

@@ -2,8 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <new>
 
 #include "fsserver/lease_effects.h"
@@ -82,6 +84,7 @@ FileService::~FileService() {
     attachments_.clear();
   }
   const std::lock_guard lock(watches_mutex_);
+  retired_watches_.clear();
   watches_.clear();
 }
 
@@ -186,11 +189,12 @@ void FileService::begin_change(Admitted call) {
   }
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
-  const auto now = leases_.begin_change(by, *changes, [this, lane, shared, changes](LeaseKeeper::Change id) {
-    const auto task = [this, shared, changes, id] { finish_change(std::move(*shared), id, *changes); };
-    // More work than the queue holds: rather this thread than never.
-    if (!workers_.submit(lane, task)) task();
-  });
+  const auto now = leases_.begin_change(
+      by, *attachment.exported, *changes, [this, lane, shared, changes](LeaseKeeper::Change id) {
+        const auto task = [this, shared, changes, id] { finish_change(std::move(*shared), id, *changes); };
+        // More work than the queue holds: rather this thread than never.
+        if (!workers_.submit(lane, task)) task();
+      });
   if (now) finish_change(std::move(*shared), *now, *changes);
 }
 
@@ -306,22 +310,31 @@ void FileService::update_watches() {
     const std::lock_guard lock(mutex_);
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
-  std::vector<std::shared_ptr<ChangeWatch>> gone;  // their threads end without the mutex
   const std::lock_guard lock(watches_mutex_);
-  std::map<const Export*, std::shared_ptr<ChangeWatch>> kept;
+  std::map<const Export*, Watched> kept;
   for (const auto& exported : exports) {
-    auto& watch = kept[exported.get()];
+    Watched& watched = kept[exported.get()];
     if (const auto known = watches_.find(exported.get()); known != watches_.end()) {
-      watch = std::move(known->second);
+      watched = std::move(known->second);
       continue;
     }
-    watch = options_.watch(
+    watched.exported = exported;
+    watched.watch = options_.watch(
         *exported, {.changed = [this](const std::vector<NodeChange>& changes) { leases_.changed(changes); },
                     .missed = [this, of = exported.get()] { handle_missed_changes(*of); }});
   }
-  for (auto& [exported, watch] : watches_)
-    if (watch) gone.push_back(std::move(watch));
+  for (auto& [exported, watched] : watches_)
+    if (watched.watch) retired_watches_.push_back(std::move(watched));
   watches_ = std::move(kept);
+}
+
+void FileService::end_retired_watches() {
+  std::vector<Watched> ended;  // after the mutex
+  const std::lock_guard lock(watches_mutex_);
+  const auto unused = std::ranges::partition(
+      retired_watches_, [](const Watched& watched) { return watched.watch.use_count() > 1; });
+  std::ranges::move(unused, std::back_inserter(ended));
+  retired_watches_.erase(unused.begin(), unused.end());
 }
 
 void FileService::handle_missed_changes(const Export& exported) {
@@ -339,7 +352,7 @@ void FileService::handle_missed_changes(const Export& exported) {
 std::shared_ptr<ChangeWatch> FileService::watch_of(const Export& exported) {
   const std::lock_guard lock(watches_mutex_);
   const auto found = watches_.find(&exported);
-  return found == watches_.end() ? nullptr : found->second;
+  return found == watches_.end() ? nullptr : found->second.watch;
 }
 
 void FileService::housekeep(TimePoint now) {
@@ -358,6 +371,7 @@ void FileService::housekeep(TimePoint now) {
   }
   for (const auto& session : ended) end(*session);
   leases_.housekeep(now);
+  end_retired_watches();
   for (const auto& exported : exports) exported->nodes().housekeep(now);
 }
 

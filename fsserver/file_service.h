@@ -166,6 +166,7 @@ class FileService : public rpc::Service {
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;
   // Makes watches of exports that have none and lets go those of exports that are gone.
   void update_watches();
+  void end_retired_watches();
   void handle_missed_changes(const Export& exported);
   [[nodiscard]] std::shared_ptr<ChangeWatch> watch_of(const Export& exported);
 
@@ -195,7 +196,15 @@ class FileService : public rpc::Service {
   bool leases_possible_ = false;  // clients can be reached
 
   std::mutex watches_mutex_;  // never held with another
-  std::map<const Export*, std::shared_ptr<ChangeWatch>> watches_;
+  // In this order: a watch's thread uses the export.
+  struct Watched {
+    std::shared_ptr<Export> exported;
+    std::shared_ptr<ChangeWatch> watch;  // nullptr: there is none
+  };
+  std::map<const Export*, Watched> watches_;
+  // Of exports that are gone. Ended by housekeep() when no attachment has them any more: whoever ends a watch
+  // waits for its thread, which may want mutex_.
+  std::vector<Watched> retired_watches_;
 
   std::condition_variable_any housekeeping_;
   WorkerPool workers_;  // after all that its tasks use

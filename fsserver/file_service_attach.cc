@@ -106,8 +106,8 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   bool replaced = false;
   {
     const std::lock_guard lock(mutex_);
-    if (leases_possible_) attachment->watch = watch;
-    attachment->leases = attachment->watch && request.leases();
+    attachment->watch = watch;
+    attachment->leases = watch && leases_possible_ && request.leases();
     const rpc::ConnectionId connection = incoming.peer().connection;
     if (!connections_.contains(connection)) {  // it went away meanwhile
       leave_session(*attachment);
@@ -124,7 +124,11 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       }
       attachments_[connection] = attachment;
       // With the mutex held: a disconnect that comes now must come after it.
-      if (attachment->leases) lease_floor = leases_.attach(attachment->session->number(), connection);
+      if (attachment->leases) {
+        const auto terms = leases_.attach(attachment->session->number(), connection, *exported);
+        attachment->leases = terms.leases;
+        lease_floor = terms.floor;
+      }
     }
   }
   if (replaced) return attach(incoming);
@@ -132,11 +136,12 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
                exported->name(), attachment->read_only ? "read-only" : "read-write",
                resumed ? " (again)" : "");
   schema::Reply reply = welcome(*attachment, std::move(root), resumed);
+  // Also without leases: what was told under those of before is over.
+  reply.mutable_attach()->set_lease_floor(lease_floor);
   if (attachment->leases) {
     using Milliseconds = std::chrono::milliseconds;
     reply.mutable_attach()->set_lease_ms(
         static_cast<std::uint32_t>(std::chrono::duration_cast<Milliseconds>(leases_.lease()).count()));
-    reply.mutable_attach()->set_lease_floor(lease_floor);
     reply.mutable_attach()->set_watching(attachment->watch->kind());
   }
   return reply;

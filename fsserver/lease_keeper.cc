@@ -36,10 +36,11 @@ void LeaseKeeper::reach_clients_by(rpc::Outbound* clients) {
 
 // ---------------------------------------------------------------- sessions
 
-std::uint64_t LeaseKeeper::attach(SessionNumber session, rpc::ConnectionId connection) {
+LeaseTable::Terms LeaseKeeper::attach(SessionNumber session, rpc::ConnectionId connection,
+                                      const Export& exported) {
   const std::lock_guard lock(mutex_);
   connections_[session] = connection;
-  return table_.attach(session);
+  return table_.attach(session, io::now(), &exported);
 }
 
 void LeaseKeeper::send_again(SessionNumber session) {
@@ -84,14 +85,14 @@ LeaseKeeper::Granted LeaseKeeper::grant(SessionNumber session, std::string_view 
   __builtin_unreachable();
 }
 
-std::optional<LeaseKeeper::Change> LeaseKeeper::begin_change(SessionNumber by,
+std::optional<LeaseKeeper::Change> LeaseKeeper::begin_change(SessionNumber by, const Export& exported,
                                                              const std::vector<NodeChange>& changes,
                                                              GoOn go_on) {
   Ready ready;
   LeaseTable::Begun begun;
   {
     const std::lock_guard lock(mutex_);
-    begun = table_.begin_change(by, changes, io::now());
+    begun = table_.begin_change(by, changes, io::now(), &exported);
     if (!begun.may_go_on) aside_.emplace(static_cast<std::uint64_t>(begun.id), std::move(go_on));
     collect(begun.released, ready);
   }

@@ -34,7 +34,8 @@ class LeaseKeeper {
 
   // ---- sessions
   // The floor to tell in the answer; then, once that is on its way, send_again().
-  [[nodiscard]] std::uint64_t attach(SessionNumber session, rpc::ConnectionId connection);
+  [[nodiscard]] LeaseTable::Terms attach(SessionNumber session, rpc::ConnectionId connection,
+                                         const Export& exported);
   void send_again(SessionNumber session);
   // Not if it has another connection by now.
   void disconnect(SessionNumber session, rpc::ConnectionId connection);
@@ -50,8 +51,8 @@ class LeaseKeeper {
   // ---- changes
   // The change, if it may be made at once; `go_on` is dropped then. Else `go_on` gets it later. Either way
   // end_change() must follow.
-  [[nodiscard]] std::optional<Change> begin_change(SessionNumber by, const std::vector<NodeChange>& changes,
-                                                   GoOn go_on);
+  [[nodiscard]] std::optional<Change> begin_change(SessionNumber by, const Export& exported,
+                                                   const std::vector<NodeChange>& changes, GoOn go_on);
   void end_change(Change id);
   void changed(const std::vector<NodeChange>& changes);
   void anything_changed(const std::function<bool(SessionNumber)>& concerned);

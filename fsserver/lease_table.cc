@@ -17,21 +17,45 @@ bool about_names(const NodeChange& change) { return change.entries || !change.na
 
 // ---------------------------------------------------------------- sessions
 
-std::uint64_t LeaseTable::attach(SessionNumber session) {
+LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const Export* exported) {
   const auto [place, inserted] = holders_.try_emplace(session);
   Holder& holder = place->second;
   if (inserted) holder.floor = holder.lease = ++last_lease_;
-  if (holder.cut) lose(session, holder);
+  holder.exported = exported;
+  // Who comes and goes too fast to be cut has not answered either.
+  const auto asked_twice = [&](const auto& item) { return item.second.sent_again && late(item.second, now); };
+  if (!holder.cut && std::ranges::any_of(holder.sent, asked_twice)) cut(holder, now);
+  const bool lost = holder.cut;
+  if (lost) lose(session, holder, now);
+  // It could not answer while it was away. Once: else one that never answers would never be late.
+  for (auto& [number, sent] : holder.sent)
+    if (lost || !sent.sent_again) {
+      sent.at = now;
+      sent.sent_again = true;
+    }
+  if (holder.refused || lost) {
+    if (now - holder.last_cut >= limits_.cuts_kept) holder.cuts = 0;
+    holder.refused = holder.cuts >= limits_.cuts_max;
+  }
   holder.gone_since.reset();
-  return holder.floor;
+  return {.floor = holder.floor, .leases = !holder.refused};
+}
+
+void LeaseTable::cut(Holder& holder, TimePoint now) const {
+  if (now - holder.last_cut >= limits_.cuts_kept) holder.cuts = 0;
+  ++holder.cuts;
+  holder.last_cut = now;
+  holder.cut = true;
 }
 
 // A client that did not answer before is not waited for as long as it likes once more. What it was told it
 // may still use until its lease of then is over.
-void LeaseTable::lose(SessionNumber session, Holder& holder) {
-  const TimePoint since = *holder.gone_since;
+void LeaseTable::lose(SessionNumber session, Holder& holder, TimePoint now) {
+  // It may have a new connection before its old one is known to be gone.
+  const TimePoint since = holder.gone_since.value_or(now);
   std::vector<Push> pushes;
-  take_back_all(session, holder, since, pushes);
+  const bool nothing_told_since = holder.blanket != 0 && holder.young.empty() && holder.old.empty();
+  if (!nothing_told_since) take_back_all(session, holder, since, pushes);
   for (auto& [number, sent] : holder.sent)
     sent.trusted_until = std::min(sent.trusted_until, since + limits_.lease + limits_.slack);
   holder.cut = false;
@@ -61,14 +85,20 @@ std::vector<LeaseTable::ChangeId> LeaseTable::end(SessionNumber session) {
 
 void LeaseTable::clear(Holder& holder, std::vector<ChangeId>& released) {
   for (const auto& [number, sent] : holder.sent) release(number, released);
-  holder = Holder{.lease = ++last_lease_, .floor = last_lease_, .gone_since = holder.gone_since};
+  holder = Holder{.lease = ++last_lease_,
+                  .floor = last_lease_,
+                  .gone_since = holder.gone_since,
+                  .exported = holder.exported,
+                  .cuts = holder.cuts,
+                  .last_cut = holder.last_cut,
+                  .refused = holder.refused};
 }
 
 // ---------------------------------------------------------------- what sessions are told
 
 LeaseTable::Grant LeaseTable::grant(SessionNumber session, std::string_view handle, Of of) {
   const auto found = holders_.find(session);
-  if (found == holders_.end()) return Grant::kNone;
+  if (found == holders_.end() || found->second.refused) return Grant::kNone;
   Holder& holder = found->second;
   const Key key = of == Of::kNode ? node_key(handle) : names_key(handle);
   if (being_changed_by_others(key, session)) return Grant::kBeingChanged;
@@ -174,7 +204,7 @@ bool LeaseTable::over(const Holder& holder, TimePoint now) const {
 }
 
 LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<NodeChange>& changes,
-                                           TimePoint now) {
+                                           TimePoint now, const Export* exported) {
   Begun begun;
   Change change{.by = by};
   for (const NodeChange& node : changes)
@@ -194,7 +224,7 @@ LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<N
     for (const Key key : change.keys)
       if (const auto sent = holder.of.find(key); sent != holder.of.end())
         change.waits_for.insert(sent->second);
-    if (holder.blanket != 0) change.waits_for.insert(holder.blanket);
+    if (holder.blanket != 0 && holder.exported == exported) change.waits_for.insert(holder.blanket);
   }
   begun.id = ChangeId(++last_change_);
   begun.may_go_on = change.waits_for.empty();
@@ -237,7 +267,7 @@ LeaseTable::Told LeaseTable::anything_changed(const std::function<bool(SessionNu
                                               TimePoint now) {
   Told told;
   for (auto& [session, holder] : holders_)
-    if (concerned(session)) take_back_all(session, holder, now, told.pushes);
+    if (!holder.refused && concerned(session)) take_back_all(session, holder, now, told.pushes);
   return told;
 }
 
@@ -296,9 +326,10 @@ LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
     for (const std::uint64_t number : ended)
       std::ranges::copy(answered(session, number), std::back_inserter(overdue.released));
     if (holder.sent.empty()) continue;
-    const bool late = now - holder.sent.begin()->second.at >= limits_.patience;
-    if (!holder.gone_since && late && !holder.cut) {
-      holder.cut = true;
+    const bool due =
+        std::ranges::any_of(holder.sent, [&](const auto& item) { return late(item.second, now); });
+    if (!holder.gone_since && due && !holder.cut && !holder.refused) {
+      cut(holder, now);
       overdue.to_cut.push_back(session);
     }
   }

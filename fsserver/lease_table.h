@@ -27,6 +27,8 @@
 
 namespace tusk::server {
 
+class Export;  // here only told apart from others
+
 using SessionNumber = std::uint64_t;
 
 // One node that changes. Its attributes always do.
@@ -45,6 +47,9 @@ struct LeaseLimits {
   Duration slack = std::chrono::milliseconds(500);
   // How long a client that is there may take to answer a push before its connection is cut.
   Duration patience = std::chrono::seconds(4);
+  // Whose connection was cut this often gets no leases before so much time has passed since.
+  unsigned cuts_max = 2;
+  Duration cuts_kept = std::chrono::minutes(10);
   std::size_t interests_per_session = 1'000'000;  // about 50 bytes each
   std::size_t interests_total = 8'000'000;
   std::size_t pushes_per_session = 1024;  // unanswered; beyond, all is taken back at once
@@ -67,9 +72,13 @@ class LeaseTable {
 
   // ---- sessions
 
-  // The session has (again) a connection. Returns the floor to tell; pushes that were not answered are to
-  // be sent again (unanswered()).
-  std::uint64_t attach(SessionNumber session);
+  struct Terms {
+    std::uint64_t floor = 0;
+    bool leases = true;  // false: it has lost them for not giving them back
+  };
+  // The session has (again) a connection. Returns what to tell; pushes that were not answered are to be sent
+  // again (unanswered()), and there is patience for their answers once more.
+  Terms attach(SessionNumber session, TimePoint now, const Export* exported = nullptr);
   [[nodiscard]] std::vector<Push> unanswered(SessionNumber session) const;
   // Its connection is gone: it trusts what it has until its lease is over.
   void disconnect(SessionNumber session, TimePoint now);
@@ -95,7 +104,8 @@ class LeaseTable {
   };
   // Until end_change() nobody but `by` is granted a lease on these nodes. `by` keeps its interests: the
   // answer tells it what it needs to know.
-  [[nodiscard]] Begun begin_change(SessionNumber by, const std::vector<NodeChange>& changes, TimePoint now);
+  [[nodiscard]] Begun begin_change(SessionNumber by, const std::vector<NodeChange>& changes, TimePoint now,
+                                   const Export* exported = nullptr);
   void end_change(ChangeId id);
   // Somebody else has changed them already.
   struct Told {
@@ -131,6 +141,7 @@ class LeaseTable {
     Push push;
     std::vector<Key> keys;
     TimePoint at{};
+    bool sent_again = false;
     TimePoint trusted_until = kNever;  // not even a client that never answers uses it longer
   };
   struct Holder {
@@ -143,8 +154,12 @@ class LeaseTable {
     std::uint64_t blanket = 0;                  // the newest of them that is about everything
     std::uint64_t retiring = 0;                 // the push that takes the old generation back
     std::optional<TimePoint> gone_since;
-    bool cut = false;   // did not answer: gets nothing back when it comes again
-    bool full = false;  // wants its older generation taken back
+    const Export* exported = nullptr;
+    unsigned cuts = 0;
+    TimePoint last_cut{};
+    bool refused = false;  // gets no leases: was cut too often
+    bool cut = false;      // did not answer: gets nothing back when it comes again
+    bool full = false;     // wants its older generation taken back
   };
   struct Change {
     SessionNumber by = 0;
@@ -157,7 +172,9 @@ class LeaseTable {
   static void forget(Holder& holder, Key key);
   [[nodiscard]] bool being_changed_by_others(Key key, SessionNumber session) const;
   [[nodiscard]] bool make_room(Holder& holder);
-  void lose(SessionNumber session, Holder& holder);
+  void lose(SessionNumber session, Holder& holder, TimePoint now);
+  void cut(Holder& holder, TimePoint now) const;
+  [[nodiscard]] bool late(const Sent& sent, TimePoint now) const { return now - sent.at >= limits_.patience; }
   [[nodiscard]] bool over(const Holder& holder, TimePoint now) const;
   // What `holder` must be told; its interests end.
   [[nodiscard]] std::vector<NodeChange> take_back(Holder& holder, const std::vector<NodeChange>& changes,

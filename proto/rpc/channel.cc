@@ -108,7 +108,7 @@ class ChannelOverUdp final : public Channel {
   }
   void publish_stats(bool connected);
   void note_confirmed();
-  void answer_push(wire::ExchangeId exchange, std::uint64_t reconnects, const schema::Reply& answer);
+  void answer_push(wire::ExchangeId exchange, std::uint64_t number, const schema::Reply& answer);
   [[nodiscard]] TimePoint owed_since(TimePoint now) const;
 
   const ChannelOptions options_;
@@ -139,6 +139,7 @@ class ChannelOverUdp final : public Channel {
   Events events_;
   TimePoint stats_at_{};
   std::uint64_t reconnects_ = 0;
+  std::uint64_t connections_ = 0;  // made: a push may come before the attach is answered
 
   std::atomic<std::uint64_t> next_call_ = 1;
   std::atomic<bool> ended_ = false;  // the thread is gone
@@ -231,6 +232,7 @@ void ChannelOverUdp::connect(TimePoint now) {
   auto secure = SecureConnection::client(options, now);
   if (!secure) return leave(secure.error());
   secure_ = std::move(*secure);
+  ++connections_;
   attach_exchange_.reset();
   state_ = State::kHandshaking;
   state_since_ = now;
@@ -378,21 +380,21 @@ void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {
   schema::Reply answer;
   if (!decode_message(arrived.header.bytes, request)) {
     answer.set_error(static_cast<std::uint32_t>(ErrorCode::kMalformed));
-    return answer_push(arrived.exchange, reconnects_, answer);
+    return answer_push(arrived.exchange, connections_, answer);
   }
   answer.mutable_empty();
-  auto later = [this, exchange = arrived.exchange, reconnects = reconnects_, answer] {
+  auto later = [this, exchange = arrived.exchange, number = connections_, answer] {
     if (ended_) return;
-    reactor_->post([this, exchange, reconnects, answer] { answer_push(exchange, reconnects, answer); });
+    reactor_->post([this, exchange, number, answer] { answer_push(exchange, number, answer); });
   };
   if (!events_.pushed) return later();
   events_.pushed(request, std::move(later));
 }
 
 // Not on another connection than the push came on: there it is pushed again.
-void ChannelOverUdp::answer_push(wire::ExchangeId exchange, std::uint64_t reconnects,
+void ChannelOverUdp::answer_push(wire::ExchangeId exchange, std::uint64_t number,
                                  const schema::Reply& answer) {
-  if (reconnects != reconnects_ || connection() == nullptr) return;
+  if (number != connections_ || connection() == nullptr) return;
   const Result<SharedBytes> header = encode_message(answer);
   TUSK_CHECK(header.has_value());
   connection()->reply(exchange, *header, {});

@@ -20,7 +20,7 @@ constexpr SessionNumber kOther = 3;
 class Leases : public testing::Test {
  protected:
   explicit Leases(LeaseLimits limits = {}) : table(limits, 1000) {
-    for (const SessionNumber session : {kWriter, kReader, kOther}) (void)table.attach(session);
+    for (const SessionNumber session : {kWriter, kReader, kOther}) (void)table.attach(session, now);
   }
 
   static std::vector<NodeChange> node(const std::string& handle, bool data = false) {
@@ -33,8 +33,8 @@ class Leases : public testing::Test {
     return table.begin_change(by, changes, now);
   }
 
-  LeaseTable table;
   TimePoint now{1h};
+  LeaseTable table;
 };
 
 TEST_F(Leases, NobodyIsAskedAboutWhatNobodyWasTold) {
@@ -149,14 +149,14 @@ TEST_F(Leases, ASilentClientIsCutAndWaitedForUntilItsLeaseIsOver) {
 }
 
 TEST_F(Leases, AClientThatComesBackIsToldAgainAndKeepsTheRest) {
-  const std::uint64_t floor = table.attach(kReader);
+  const std::uint64_t floor = table.attach(kReader, now).floor;
   EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
   EXPECT_EQ(table.grant(kReader, "other", Of::kNode), Grant::kLease);
   table.disconnect(kReader, now);
   const auto begun = change(node("file"));
   EXPECT_FALSE(begun.may_go_on);
   now += 3s;
-  EXPECT_EQ(table.attach(kReader), floor);
+  EXPECT_EQ(table.attach(kReader, now).floor, floor);
   const auto again = table.unanswered(kReader);
   ASSERT_THAT(again, SizeIs(1));
   EXPECT_THAT(table.answered(kReader, again[0].number), testing::ElementsAre(begun.id));
@@ -164,14 +164,14 @@ TEST_F(Leases, AClientThatComesBackIsToldAgainAndKeepsTheRest) {
 }
 
 TEST_F(Leases, AClientThatDidNotAnswerGetsNothingBackWhenItComesAgain) {
-  const std::uint64_t floor = table.attach(kReader);
+  const std::uint64_t floor = table.attach(kReader, now).floor;
   EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
   const auto begun = change(node("file"));
   now += 4s;
   EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
   table.disconnect(kReader, now);
   now += 1s;
-  EXPECT_GT(table.attach(kReader), floor);
+  EXPECT_GT(table.attach(kReader, now).floor, floor);
   EXPECT_EQ(table.interests(kReader), 0u);
   // Its kernel may use what it has until the lease of then is over, not longer.
   now += 9400ms;
@@ -180,13 +180,75 @@ TEST_F(Leases, AClientThatDidNotAnswerGetsNothingBackWhenItComesAgain) {
   EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
 }
 
+TEST_F(Leases, AClientThatWasAwayHasTimeToAnswerWhenItIsBack) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  table.disconnect(kReader, now);
+  (void)change(node("file"));
+  now += 5s;
+  (void)table.attach(kReader, now);
+  now += 1s;
+  EXPECT_THAT(table.expire(now).to_cut, IsEmpty());
+  now += 3s;
+  EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
+}
+
+TEST_F(Leases, AClientMayBeBackBeforeItsOldConnectionIsGone) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file"));
+  now += 4s;
+  EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
+  EXPECT_TRUE(table.attach(kReader, now).leases);
+  now += 10'500ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+}
+
+TEST_F(Leases, AClientThatNeverAnswersHasLeasesTwice) {
+  for (const bool again : {true, false}) {
+    EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+    table.end_change(change(node("file")).id);
+    now += 4s;
+    EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
+    table.disconnect(kReader, now);
+    now += 1s;
+    EXPECT_EQ(table.attach(kReader, now).leases, again);
+  }
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kNone);
+  now += 11s;
+  EXPECT_THAT(table.expire(now).to_cut, IsEmpty());
+  EXPECT_TRUE(change(node("file")).may_go_on);
+  table.disconnect(kReader, now);
+  now += 10min;
+  EXPECT_TRUE(table.attach(kReader, now).leases);
+}
+
+TEST_F(Leases, WhoComesAndGoesWithoutAnswersIsNotWaitedForForEver) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file"));
+  std::vector<LeaseTable::ChangeId> released;
+  for (int second = 0; second < 20 && released.empty(); ++second) {
+    table.disconnect(kReader, now);
+    released = table.expire(now).released;
+    (void)table.attach(kReader, now);
+    now += 1s;
+  }
+  EXPECT_THAT(released, testing::ElementsAre(begun.id));
+}
+
+TEST_F(Leases, NobodyWaitsForWhoHoldsNothingOfThisExport) {
+  const auto* const elsewhere = reinterpret_cast<const Export*>(this);
+  (void)table.attach(kReader, now, elsewhere);
+  (void)table.anything_changed([](SessionNumber session) { return session == kReader; }, now);
+  EXPECT_TRUE(change(node("file")).may_go_on);
+  EXPECT_FALSE(table.begin_change(kWriter, node("file"), now, elsewhere).may_go_on);
+}
+
 TEST_F(Leases, OfAClientLongGoneNobodyWaits) {
-  const std::uint64_t floor = table.attach(kReader);
+  const std::uint64_t floor = table.attach(kReader, now).floor;
   EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
   table.disconnect(kReader, now);
   now += 11s;
   EXPECT_TRUE(change(node("file")).may_go_on);
-  EXPECT_GT(table.attach(kReader), floor);
+  EXPECT_GT(table.attach(kReader, now).floor, floor);
 }
 
 TEST_F(Leases, AnUnmountEndsTheWaiting) {

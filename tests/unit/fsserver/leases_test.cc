@@ -194,6 +194,14 @@ TEST_F(LeasesOfMounts, AChangeByALocalProgramIsPushed) {
   EXPECT_EQ(pushes.wait_for(reader->connection()).items(0).handle(), file);
 }
 
+TEST_F(LeasesOfMounts, AWatchOutlivesItsExportForThoseWhoStillHaveIt) {
+  EXPECT_THAT(server.service().replace_exports({}), testing::SizeIs(2));
+  watch->events().missed();
+  reader->disconnect();
+  writer->disconnect();
+  server.housekeep_after(1s);
+}
+
 TEST_F(LeasesOfMounts, MissedChangesTakeEverythingBack) {
   const std::uint64_t lease = reader->lookup(reader->root(), "file").reply.lease();
   watch->events().missed();

@@ -22,6 +22,7 @@ LIFETIME = 1.0       # of what no lease covers
 LEASE = 10.0
 PATIENCE = 4.0       # with a client that does not answer
 COMMAND_SECONDS = 60
+ATTEMPTS = 3  # somebody else's work on a shared machine is not our speed
 # Without the suite's own process in between: it would count as the server, which shares its machine.
 LIST = "import os, sys; print(sum(1 for at, _, files in os.walk(sys.argv[1]) for f in files if os.lstat(at + '/' + f)))"
 
@@ -68,53 +69,62 @@ class Leases(unittest.TestCase):
             time.sleep(LIFETIME)
         time.sleep(LEASE)
         before = self.status(mount)
-        started = time.monotonic()
-        subprocess.run(["ls", "-lR", mount.path], stdout=subprocess.DEVNULL, check=True, timeout=COMMAND_SECONDS)
-        took = time.monotonic() - started
+        took = COMMAND_SECONDS
+        for _ in range(ATTEMPTS):
+            started = time.monotonic()
+            subprocess.run(["ls", "-lR", mount.path], stdout=subprocess.DEVNULL, check=True, timeout=COMMAND_SECONDS)
+            took = min(took, time.monotonic() - started)
         after = self.status(mount)
         packets = after["path"]["packets_sent"] - before["path"]["packets_sent"]
         print(f"{self.watch}: warm ls -lR of {DIRECTORIES * FILES} files: {took:.3f} s, {packets} packets, "
               f"{after['leases']} leases", file=sys.stderr)
         self.assertLessEqual(packets, 2, "keep-alives only")
+        self.assertLess(took, ROUND_TRIP)
         self.assertGreaterEqual(after["leases"], DIRECTORIES * (FILES + 1))
 
-    def check_seen(self, what, change, condition):
-        change()
-        took = seconds_until(condition)
-        print(f"{self.watch}: {what}: seen after {took * 1e3:.0f} ms", file=sys.stderr)
-        self.assertLess(took, 2.5 * SEEN_WITHIN, what)  # the machine is busy with the test, too
-
     def test_changes_on_the_server_are_seen_soon(self):
-        self.locally("echo old > file; echo x > doomed; echo x > moved; mkdir dir")
         [mount] = self.serve()
-        root = mount.path
+        limit = SEEN_WITHIN + 0.05  # the machine is busy with the test, too
+        slowest = COMMAND_SECONDS
+        for attempt in range(ATTEMPTS):
+            if slowest >= limit:
+                slowest = min(slowest, self.slowest_change_seen(mount, f"attempt{attempt}"))
+        self.assertLess(slowest, limit)
+
+    def slowest_change_seen(self, mount, name):
+        """Makes changes in a new directory, one after the other. Seconds until the one seen latest was seen."""
+        self.locally(f"mkdir {name}; cd {name}; echo old > file; echo x > doomed; echo x > moved; mkdir dir")
+        root = mount.path / name
+        took = []
+
+        def check_seen(what, change, condition):
+            self.locally(f"cd {name}; {change}")
+            took.append(seconds_until(condition))
+            print(f"{self.watch}: {what}: seen after {took[-1] * 1e3:.0f} ms", file=sys.stderr)
 
         def warm():
             for _ in range(3):
                 os.listdir(root)
-                for name in ("file", "doomed", "moved", "dir", "new", "renamed"):
+                for entry in ("file", "doomed", "moved", "dir", "new", "renamed"):
                     with contextlib.suppress(FileNotFoundError):
-                        os.stat(root / name)
+                        os.stat(root / entry)
                 (root / "file").read_text()
                 time.sleep(LIFETIME / 2 + 0.2)
             os.listdir(root / "dir")
 
         warm()
-        self.check_seen("other bytes", lambda: self.locally("echo newer > file"),
-                        lambda: os.stat(root / "file").st_size == 6)
+        check_seen("other bytes", "echo newer > file", lambda: os.stat(root / "file").st_size == 6)
         self.assertEqual((root / "file").read_text(), "newer\n")
         warm()
-        self.check_seen("a mode", lambda: self.locally("chmod 600 file"),
-                        lambda: os.stat(root / "file").st_mode & 0o777 == 0o600)
-        self.check_seen("a new name", lambda: self.locally("echo x > new"), lambda: (root / "new").exists())
+        check_seen("a mode", "chmod 600 file", lambda: os.stat(root / "file").st_mode & 0o777 == 0o600)
+        check_seen("a new name", "echo x > new", lambda: (root / "new").exists())
         warm()
-        self.check_seen("a name that goes", lambda: self.locally("rm doomed"),
-                        lambda: not (root / "doomed").exists())
+        check_seen("a name that goes", "rm doomed", lambda: not (root / "doomed").exists())
         warm()
-        self.check_seen("a name that moves", lambda: self.locally("mv moved renamed"),
-                        lambda: (root / "renamed").exists() and not (root / "moved").exists())
-        self.check_seen("a listing", lambda: self.locally("echo x > dir/inside"),
-                        lambda: os.listdir(root / "dir") == ["inside"])
+        check_seen("a name that moves", "mv moved renamed",
+                   lambda: (root / "renamed").exists() and not (root / "moved").exists())
+        check_seen("a listing", "echo x > dir/inside", lambda: os.listdir(root / "dir") == ["inside"])
+        return max(took)
 
     def test_changes_by_another_client_are_seen_at_once(self):
         self.locally("echo old > file; echo x > doomed")

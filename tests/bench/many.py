@@ -16,9 +16,10 @@ import sys
 import time
 
 from lib.lines import Line, size_text
-from lib.measuring import Progress, check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib, timed
+from lib.measuring import check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib, timed
 from lib.results import Session, common_arguments
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
+from progress import Progress
 
 LINE = Line(rtt=20)
 MOUNTS, QUICK_MOUNTS = 64, 16

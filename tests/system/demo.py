@@ -21,12 +21,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import harness
 from demo_ssh import SshServer
 from harness import HarnessError, Mount, Tuskd, Wan, popen_in, run_in, stop
+from progress import Progress
 
 RATE_MBIT = 1000
 DELAY_MS = 50  # one way
@@ -42,7 +42,6 @@ TREE_STEP_SECONDS = 45  # a tool on the tree should take no longer; the first fi
 PROBE_FILES = 200
 STEP_SECONDS_MAX = 600
 COMPARISON_SECONDS = 20  # TCP would need many minutes for some of this: it shows its speed, then is stopped
-PROGRESS_SECONDS = 1 if sys.stdout.isatty() else 5
 MEMORY_RESERVE = 2 << 30  # left over when the demo's files go into memory
 
 MIB = 1 << 20
@@ -135,51 +134,6 @@ def _size_text(size):
     return f"{size / MIB / 1024:.2f} GiB" if size >= 1 << 30 else f"{size / MIB:.1f} MiB"
 
 
-class Progress:
-    """Says every few seconds how far something is, from another thread, for the length of a with block.
-
-    result is what grows meanwhile: a file or a folder."""
-
-    def __init__(self, wan, result=None):
-        self.wan, self.result = wan, result
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self):
-        self._start = time.monotonic()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._end.set()
-        self._thread.join()
-        if sys.stdout.isatty():
-            print("\r\033[K", end="", flush=True)
-
-    def _run(self):
-        last = self._carried()
-        while not self._end.wait(PROGRESS_SECONDS):
-            text = f"    {time.monotonic() - self._start:4.0f} s"
-            now = self._carried()
-            if now:
-                rates = [(n - l) * 8 / 1e6 / PROGRESS_SECONDS for n, l in zip(now, last)]
-                text += f", the line carries {rates[0]:.1f} Mbit/s there and {rates[1]:.1f} Mbit/s back"
-            last = now
-            if self.result:
-                text += f", {_size_text(bytes_below(self.result))} arrived"
-            if sys.stdout.isatty():
-                print(f"\r\033[K{text}", end="", flush=True)
-            else:
-                say(text)
-
-    def _carried(self):
-        """Bytes that went into the path so far, each way; None on loopback."""
-        if not isinstance(self.wan, Wan):
-            return None
-        stats = self.wan.stats()
-        return stats["ab"]["bytes_in"], stats["ba"]["bytes_in"]
-
-
 class Demo:
     def __init__(self, wan, tree, work):
         self.wan, self.tree, self.work = wan, tree, work
@@ -190,7 +144,10 @@ class Demo:
     def timed(self, what, command, result=None, cwd=None, limit=STEP_SECONDS_MAX):
         """Runs a program on the mount's side; result is what it makes. Returns how long it took, and whether it came to its end."""
         say(f"{what}")
-        with Progress(self.wan, result):
+        def arrived():
+            return f", {_size_text(bytes_below(result))} arrived" if result else ""
+
+        with Progress(self.wan, arrived):
             start = time.monotonic()
             process = popen_in(self.wan.ns_a, command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE)

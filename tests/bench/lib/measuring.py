@@ -9,13 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 from harness import HarnessError, popen_in, stop
 
 MIB = 1 << 20
-PROGRESS_SECONDS = 1 if sys.stdout.isatty() else 5
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -79,46 +77,6 @@ def _stat(process):
     with contextlib.suppress(OSError):
         return (process / "stat").read_text().rpartition(")")[2].split()
     return ["X", "0", "0"]
-
-
-class Progress:
-    """Says every few seconds, from another thread, what an emulated path carries, for the length of a with block."""
-
-    def __init__(self, wan):
-        self.wan = wan
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self):
-        self._start = time.monotonic()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._end.set()
-        self._thread.join()
-        if sys.stdout.isatty():
-            print("\r\033[K", end="", flush=True)
-
-    def _run(self):
-        last, then = self._carried(), self._start
-        while not self._end.wait(PROGRESS_SECONDS):
-            now, carried = time.monotonic(), self._carried()
-            if carried is None:
-                return
-            there, back = ((n - l) * 8e-6 / (now - then) for n, l in zip(carried, last))
-            words = f"    {now - self._start:4.0f} s: {there:.1f} Mbit/s there, {back:.1f} back"
-            last, then = carried, now
-            print(f"\r\033[K{words}" if sys.stdout.isatty() else words,
-                  end="" if sys.stdout.isatty() else "\n", flush=True)
-
-    def _carried(self):
-        """Bytes that came out of the path so far, each way."""
-        try:
-            stats = self.wan.stats()
-        except (HarnessError, OSError, ValueError):
-            return None
-        return stats["ab"]["bytes_out"], stats["ba"]["bytes_out"]
 
 
 # --- Files ------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 import contextlib
 
-from lib.measuring import Progress, check_digest, timed
+from lib.measuring import check_digest, timed
 from harness import HarnessError, Mount, Tuskd
+from progress import Progress
 
 OUT, INTO = "out of", "into"
 DIRECTIONS = (OUT, INTO)

@@ -25,7 +25,10 @@ NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
   }
   const Duration remaining = usable_for(Fact::kAbsence, known.names_complete, known.names_complete_ahead);
   if (remaining <= Duration::zero()) return {};
-  // The kernel remembers it as a name, so it must be found among the names when they are taken back.
+  // What the kernel remembers as a name must be found among the names when they are taken back. A program
+  // that tries any number of them is answered each time.
+  const std::size_t listed = known.listing ? known.listing->entries.size() : 0;
+  if (known.names.size() >= listed + kAbsentMax) return {Kind::kAbsent, nullptr, Duration::zero(), streamed};
   known.names.insert_or_assign(std::string(name), KnownName{nullptr, known.names_complete, {}, 0});
   return {Kind::kAbsent, nullptr, remaining, streamed};
 }

@@ -50,6 +50,8 @@ class DirectoryCache {
   static constexpr std::size_t kRefreshedMax = 20'000;  // larger ones are not listed on suspicion
   // A broken server must not keep us busy for ever.
   static constexpr std::uint64_t kPagesMax = 1'000'000;
+  // Names of one directory that are known not to exist because its whole listing does not tell them.
+  static constexpr std::size_t kAbsentMax = 4096;
   // Names kept beyond their lifetime, over all directories; above it the oldest directories are dropped.
   static constexpr std::size_t kNamesMax = 400'000;
 

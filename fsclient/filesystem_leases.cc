@@ -85,6 +85,7 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
 
 // The leases are over: whatever the kernel was told under them, it must ask again.
 void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
+  core_.foresight.forget();
   core_.scheduler.post([this, answer] {
     for (const InodePointer& inode : core_.inodes.all_remembered()) {
       std::vector<std::string> names;

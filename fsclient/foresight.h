@@ -3,7 +3,7 @@
 //
 // The program comes to them later than their lifetime (Trust) allows, so each may be used once more after
 // that: within kAgeMax of the moment it was asked for, and only while the program goes on without a pause.
-// docs/SEMANTICS.md C3 says so to users.
+// docs/SEMANTICS.md C6 says so to users.
 #pragma once
 
 #include <atomic>
@@ -43,6 +43,8 @@ class Foresight {
     if (!going_on(now)) walk_.fetch_add(1, std::memory_order_relaxed);
     last_step_.store(now.time_since_epoch(), std::memory_order_relaxed);
   }
+  // Nothing that was told so far may be used without asking: it has been taken back.
+  void forget() { walk_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] bool going_on(TimePoint now) const {
     return last_step_.load(std::memory_order_relaxed) + kPauseMax >= now.time_since_epoch();
   }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,28 @@ class Client : public testing::Test {
     auto answer = new_answer<EntryReply>();
     filesystem->lookup({}, kRootNode, name, into(answer));
     return finished(answer).value_or(EntryReply{});
+  }
+  // The names, in order; their inodes are in `nodes`.
+  std::vector<std::string> list(NodeId node) {
+    const Handle directory = *filesystem->open_directory(node);
+    std::vector<std::string> names;
+    std::uint64_t next = 0;
+    for (bool more = true; more;) {  // the end is a reply that brings nothing
+      more = false;
+      auto answer = new_answer<void>();
+      filesystem->read_directory(
+          {}, directory, next, true,
+          [&](const DirectoryEntryOut& out) {
+            names.emplace_back(out.name);
+            if (out.attributes) nodes[names.back()] = out.attributes->node;
+            next = out.next;
+            return more = true;
+          },
+          into(answer));
+      EXPECT_TRUE(finished(answer));
+    }
+    filesystem->close_directory(directory);
+    return names;
   }
   Handle open(const std::string& name, int flags = O_RDWR) {
     auto answer = new_answer<OpenReply>();
@@ -136,6 +159,7 @@ class Client : public testing::Test {
   FakeServer server;
   FakeKernel kernel;
   std::unique_ptr<Filesystem> filesystem;
+  std::map<std::string, NodeId> nodes;  // by the names that were listed
   OpenReply last_open;
   NodeId last_node;
 };

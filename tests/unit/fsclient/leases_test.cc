@@ -96,6 +96,53 @@ TEST_F(Leased, WhenAllNamesAreTakenBackTheKernelDropsAbsentOnesToo) {
   EXPECT_THAT(kernel.entries, testing::UnorderedElementsAre("a", "missing"));
 }
 
+TEST_F(Leased, WhenAllNamesAreTakenBackTheirFilesAreAskedForAgain) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  server.put("a", "longer");
+  schema::Request request = push("root");
+  request.mutable_invalidate()->mutable_items(0)->set_entries(true);
+  EXPECT_TRUE(take_back(request));
+  EXPECT_EQ(attributes(node)->attr.size, 6u);
+}
+
+TEST_F(Leased, AbsentNamesWithoutNumberAreNotAllRemembered) {
+  (void)list(kRootNode);
+  for (std::size_t i = 0; i < DirectoryCache::kAbsentMax; ++i)
+    EXPECT_EQ(lookup(std::to_string(i)).entry_lifetime, 10s);
+  EXPECT_EQ(lookup("one more").entry_lifetime, 0s);
+  EXPECT_EQ(lookups(), 0u) << "the listing says so";
+  schema::Request request = push("root");
+  request.mutable_invalidate()->mutable_items(0)->set_entries(true);
+  EXPECT_TRUE(take_back(request));
+  EXPECT_EQ(kernel.entries.size(), DirectoryCache::kAbsentMax);
+}
+
+TEST_F(Leased, AFileThatOthersRemovedLivesOnWhereItIsOpen) {
+  for (const char* name : {"a", "b", "c", "d"}) server.put(name, "content");
+  (void)list(kRootNode);
+  for (const char* name : {"a", "b"}) {
+    const Handle file = open(name, O_RDONLY);
+    EXPECT_EQ(read(file, 0, 100), "content");
+    close(file);
+  }
+  const std::uint64_t opens = server.seen(schema::Request::kOpen);
+  const Handle file = open("c", O_RDONLY);
+  ASSERT_EQ(server.seen(schema::Request::kOpen), opens) << "all of it is here";
+  const NodeId node = nodes.at("c");
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.has_getattr()) return Error{from_errno(ESTALE), "removed"};
+    return std::nullopt;
+  };
+  EXPECT_TRUE(take_back(push(server.node_of("c").handle())));
+  const auto known = attributes(node);
+  ASSERT_TRUE(known) << known.error().message();
+  EXPECT_EQ(known->attr.nlink, 0u);
+  EXPECT_EQ(read(file, 0, 100), "content");
+  server.fault = nullptr;
+  close(file);
+}
+
 TEST_F(Leased, APushEndsItAndIsAnsweredWhenTheKernelHasDroppedIt) {
   server.put("a", "x");
   const NodeId node = lookup("a").node;

@@ -19,27 +19,6 @@ class Tree : public Client {
     server.put("file", "content");
   }
 
-  std::vector<std::string> list(NodeId node) {
-    const Handle directory = *filesystem->open_directory(node);
-    std::vector<std::string> names;
-    std::uint64_t next = 0;
-    for (bool more = true; more;) {  // the end is a reply that brings nothing
-      more = false;
-      auto answer = new_answer<void>();
-      filesystem->read_directory(
-          {}, directory, next, true,
-          [&](const DirectoryEntryOut& out) {
-            names.emplace_back(out.name);
-            if (out.attributes) nodes[names.back()] = out.attributes->node;
-            next = out.next;
-            return more = true;
-          },
-          into(answer));
-      EXPECT_TRUE(finished(answer));
-    }
-    filesystem->close_directory(directory);
-    return names;
-  }
   // As far as into the first directory.
   void begin_walk() {
     (void)list(kRootNode);
@@ -70,7 +49,6 @@ class Tree : public Client {
 
   const std::vector<std::string> everything{".", "..", "a", "b", "c", "d", "file"};
   const std::vector<std::string> streamed{".", "..", "streamed"};
-  std::map<std::string, NodeId> nodes;
 };
 
 TEST_F(Tree, IsAskedForOnceAProgramGoesIntoIt) {
@@ -206,6 +184,54 @@ TEST_F(Tree, ThatNeverEndsIsNotAskedForWithoutEnd) {
   (void)list(nodes.at("a"));
   settle();
   EXPECT_LT(server.seen(Request::kWalk), 100u);
+}
+
+class LeasedTree : public Tree {
+ protected:
+  LeasedTree() {
+    server.lease = 7;
+    filesystem =
+        std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(),
+                                     Filesystem::Options{.confirmed = [this] { return scheduler.now(); }});
+  }
+};
+
+// A push about a directory that the answer under way tells of for the first time.
+TEST_F(LeasedTree, NamesThatAPushOvertookAreNotKept) {
+  server.put_directory("inner");
+  const std::string inner = server.node_of("inner").handle();
+  server.erase("inner");  // only the tree tells of it
+  server.walk = [this, inner](const schema::WalkRequest& request, schema::WalkReply& reply,
+                              std::string& body) {
+    WalkListings listings;
+    WalkListing& outer = *listings.add_listings();
+    outer.set_name(1);
+    *outer.mutable_directory() = server.node_of(request.starts(0).names(0));
+    outer.set_names(schema::COVER_LEASE);
+    schema::DirEntry& entry = *outer.add_entries();
+    entry.set_name("inner");
+    entry.mutable_node()->set_handle(inner);
+    entry.mutable_node()->mutable_attr()->set_mode(S_IFDIR | 0755);
+    WalkListing& deep = *listings.add_listings();
+    deep.set_parent(1);
+    deep.set_names(schema::COVER_LEASE);
+    body = listings.SerializeAsString();
+    reply.set_length(static_cast<std::uint32_t>(body.size()));
+    // Somebody makes a name in it: the push is small and comes first.
+    schema::Request push;
+    auto& item = *push.mutable_invalidate()->add_items();
+    item.set_handle(inner);
+    item.set_name("new");
+    filesystem->handle_pushed(push, [] {});
+  };
+  (void)list(kRootNode);
+  (void)list(nodes.at("a"));
+  ASSERT_TRUE(nodes.contains("inner"));
+  auto answer = new_answer<EntryReply>();
+  const auto before = server.seen(Request::kLookup);
+  filesystem->lookup({}, nodes.at("inner"), "new", into(answer));
+  (void)finished(answer);
+  EXPECT_EQ(server.seen(Request::kLookup), before + 1) << "it was told not to exist";
 }
 
 }  // namespace

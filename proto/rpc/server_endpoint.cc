@@ -49,6 +49,7 @@ struct Link {
   TimePoint timeout = kNever;             // as entered in the table of timeouts
   bool dirty = false;
   bool announced = false;  // the service has seen it or may have
+  bool left = false;       // its peer said goodbye
   bool shed = false;       // on its way out for want of memory
 
   // A new address of the peer, not proven yet: where it was before, and what may be sent meanwhile.
@@ -464,6 +465,7 @@ void Endpoint::handle_event(Link& link, transport::Event& event) {
   } else if (const auto* cancelled = std::get_if<transport::RequestCancelled>(&event)) {
     link.incoming.handle_cancelled(cancelled->exchange);
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
+    link.left = closed->code == ErrorCode::kPeerClosed;
     spdlog::log(link.incoming.attached() ? spdlog::level::info : spdlog::level::debug, "{} is gone: {} ({})",
                 link.route.to.to_string(), error_name(closed->code), printable(closed->reason));
   } else if (std::holds_alternative<transport::PathValidated>(event)) {
@@ -545,7 +547,7 @@ void Endpoint::arm_timer() {
 }
 
 void Endpoint::remove(Link& link) {
-  if (link.announced) service_.handle_disconnect(link.peer);
+  if (link.announced) service_.handle_disconnect(link.peer, link.left);
   link.incoming.cancel_all();
   link.outgoing.fail_all({ErrorCode::kConnectionLost, "the client is gone"});
   link.memory->remove(link.memory_noted);

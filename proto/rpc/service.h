@@ -71,8 +71,9 @@ class Service {
  public:
   virtual ~Service() = default;
   virtual void handle_call(std::unique_ptr<IncomingCall> call) = 0;
-  // No more calls will come from this peer; calls in flight may still be answered, into the void.
-  virtual void handle_disconnect(const Peer& peer) = 0;
+  // No more calls will come from this peer; calls in flight may still be answered, into the void. `for_good`:
+  // it said goodbye, so it will not come back under another connection.
+  virtual void handle_disconnect(const Peer& peer, bool for_good) = 0;
 };
 
 }  // namespace tusk::rpc

@@ -30,7 +30,7 @@ class BlockService final : public Service {
     reply.mutable_read()->set_length(kBlock);
     call->reply(std::move(reply), block_.first(kBlock));
   }
-  void handle_disconnect(const Peer&) override {}
+  void handle_disconnect(const Peer&, bool) override {}
 
  private:
   MutableSharedBytes block_ = allocate_bytes(kBlock);

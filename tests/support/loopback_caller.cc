@@ -214,7 +214,7 @@ void LoopbackCaller::close() {
     changed_.notify_all();
   }
   thread_.join();
-  service_.handle_disconnect(peer_);
+  service_.handle_disconnect(peer_, false);
   std::map<std::uint64_t, std::shared_ptr<Flight>> left;
   {
     std::unique_lock lock(mutex_);

@@ -38,6 +38,11 @@ class TestService final : public Service {
             return call->reply_error(refusal_->code, refusal_->context);
           }
           connection_ = call->peer().connection;
+          if (keeps_waiting_) {
+            held_.push_back(std::move(call));
+            changed_.notify_all();
+            return;
+          }
         }
         reply.mutable_attach()->set_max_read(1 << 20);
         return call->reply(std::move(reply));
@@ -72,9 +77,10 @@ class TestService final : public Service {
         return call->reply_error(ErrorCode::kUnsupported);
     }
   }
-  void handle_disconnect(const Peer&) override {
+  void handle_disconnect(const Peer&, bool for_good) override {
     const std::lock_guard lock(mutex_);
     ++disconnects_;
+    left_for_good_ = for_good;
     changed_.notify_all();
   }
 
@@ -101,7 +107,9 @@ class TestService final : public Service {
   std::vector<std::unique_ptr<IncomingCall>> held_;
   ConnectionId connection_;
   std::optional<Error> refusal_;  // of who would attach
+  bool left_for_good_ = false;
   bool frozen_ = false;
+  bool keeps_waiting_ = false;  // who would attach
   int refused_ = 0;
   int cancelled_ = 0;
   int disconnects_ = 0;
@@ -280,6 +288,21 @@ TEST_F(EndpointTest, CallsInFlightOutliveARestartOfTheServer) {
   EXPECT_TRUE(answered.get_future().get());
 }
 
+TEST_F(EndpointTest, AMountThatIsClosedSaysThatItWillNotComeBack) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  channel->close();
+  EXPECT_TRUE(service_.wait_for([](TestService& s) { return s.disconnects_ == 1 && s.left_for_good_; }));
+}
+
+TEST_F(EndpointTest, OneThatTheServerDisconnectsComesBack) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  endpoint_->disconnect(service_.connection_, "once more");
+  ASSERT_TRUE(service_.wait_for([](TestService& s) { return s.disconnects_ == 1; }));
+  EXPECT_FALSE(service_.left_for_good_);
+}
+
 TEST_F(EndpointTest, AServerThatIsSilentIsNoticedWhileItIsStillConnected) {
   start_server("127.0.0.1:0");
   const auto channel = connect();
@@ -388,6 +411,42 @@ TEST_F(EndpointTest, TheServerCallsTheClient) {
   answer.get_future().get()();
   EXPECT_TRUE(outcome.get());
   EXPECT_EQ(endpoint_->connections().size(), 1u);
+}
+
+TEST_F(EndpointTest, WhatIsPushedBeforeTheWelcomeMayBeAnsweredAfterIt) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  Channel::Events events;
+  std::promise<void> welcome;
+  std::promise<std::move_only_function<void()>> answer;
+  events.reattached = [&](const schema::AttachReply&) { welcome.set_value(); };
+  events.pushed = [&](const schema::Request&, std::move_only_function<void()> later) {
+    answer.set_value(std::move(later));
+  };
+  channel->observe(std::move(events));
+  ConnectionId first;
+  {
+    const std::lock_guard lock(service_.mutex_);
+    service_.keeps_waiting_ = true;
+    first = service_.connection_;
+  }
+  endpoint_->disconnect(first, "once more");
+  ASSERT_TRUE(service_.wait_for([](TestService& s) { return s.held_.size() == 1; }));
+  CallRequest request;
+  request.message.mutable_invalidate();
+  std::promise<bool> answered;
+  auto outcome = answered.get_future();
+  endpoint_->call(service_.connection_, std::move(request),
+                  [&](Result<CallReply> reply) { answered.set_value(reply.has_value()); });
+  auto later = answer.get_future();
+  ASSERT_EQ(later.wait_for(kPatience), std::future_status::ready);
+  schema::Reply reply;
+  reply.mutable_attach()->set_max_read(1 << 20);
+  service_.held_.front()->reply(std::move(reply));
+  ASSERT_EQ(welcome.get_future().wait_for(kPatience), std::future_status::ready);
+  later.get()();
+  ASSERT_EQ(outcome.wait_for(kPatience), std::future_status::ready);
+  EXPECT_TRUE(outcome.get());
 }
 
 TEST_F(EndpointTest, AnOutagePolicyEndsTheWait) {

@@ -28,7 +28,7 @@ class KeepingService final : public Service {
     const std::lock_guard lock(mutex_);
     kept_.push_back(std::move(call));
   }
-  void handle_disconnect(const Peer&) override {}
+  void handle_disconnect(const Peer&, bool) override {}
 
   std::size_t count() {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,9 @@
 #include "fsserver/export.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <algorithm>
 
 #include "proto/rpc/mount_url.h"
 
@@ -51,6 +54,23 @@ Result<std::shared_ptr<Export>> Export::open(ExportSettings settings, const cryp
   opened->nodes_ = std::move(*nodes);
   opened->settings_ = std::move(settings);
   return opened;
+}
+
+bool overlap(Export& one, Export& other) {
+  struct stat first {};
+  struct stat second {};
+  const bool known = ::fstat(one.nodes().root()->number(), &first) == 0 &&
+                     ::fstat(other.nodes().root()->number(), &second) == 0;
+  if (known && first.st_dev == second.st_dev && first.st_ino == second.st_ino) return true;
+  const auto place_of = [](const Export& exported) {
+    std::error_code error;  // a directory that is gone: by its name
+    auto place = std::filesystem::canonical(exported.settings().path, error);
+    return error ? exported.settings().path.lexically_normal() : place;
+  };
+  const std::filesystem::path here = place_of(one);
+  const std::filesystem::path there = place_of(other);
+  const auto [rest_here, rest_there] = std::ranges::mismatch(here, there);
+  return rest_here == here.end() || rest_there == there.end();
 }
 
 bool Export::root_exists() {

@@ -74,4 +74,7 @@ class Export {
   std::atomic<bool> removal_logged_{false};
 };
 
+// The same directory, or one inside the other: by where they are now, and by what their roots are.
+[[nodiscard]] bool overlap(Export& one, Export& other);
+
 }  // namespace tusk::server

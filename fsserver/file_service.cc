@@ -176,7 +176,7 @@ void FileService::run(Admitted call) {
   const bool once = runs_once_here(*call.operation, call.incoming->message());
   if (once && !begin_once(call.incoming, *call.attachment->session)) return;
   if (changes && call.attachment->watch) return begin_change(std::move(call));
-  carry_out(std::move(call));
+  carry_out(std::move(call), {});
 }
 
 void FileService::begin_change(Admitted call) {
@@ -200,26 +200,29 @@ void FileService::begin_change(Admitted call) {
 
 void FileService::finish_change(Admitted call, LeaseKeeper::Change change,
                                 const std::vector<NodeChange>& changes) {
-  const std::shared_ptr<Attachment> attachment = call.attachment;
-  attachment->watch->begin_own(changes);
-  const std::vector<std::string> changed = carry_out(std::move(call));
-  attachment->watch->end_own(changes);
-  leases_.end_change(change);
-  // Somebody else has moved the names since they were looked at.
-  std::vector<NodeChange> unforeseen;
-  for (const std::string& handle : changed)
-    if (std::ranges::find(changes, handle, &NodeChange::handle) == changes.end())
-      unforeseen.push_back({.handle = handle, .data = true});
-  if (!unforeseen.empty()) leases_.changed(unforeseen);
+  ChangeWatch& watch = *call.attachment->watch;
+  watch.begin_own(changes);
+  // Before the answer: whoever asks because of it is told what is good for longer than once.
+  carry_out(std::move(call), [&](const std::vector<std::string>& changed) {
+    watch.end_own(changes);
+    leases_.end_change(change);
+    // Somebody else has moved the names since they were looked at.
+    std::vector<NodeChange> unforeseen;
+    for (const std::string& handle : changed)
+      if (std::ranges::find(changes, handle, &NodeChange::handle) == changes.end())
+        unforeseen.push_back({.handle = handle, .data = true});
+    if (!unforeseen.empty()) leases_.changed(unforeseen);
+  });
 }
 
-std::vector<std::string> FileService::carry_out(Admitted admitted) {
+void FileService::carry_out(Admitted admitted, const Made& made) {
   const auto& [operation_pointer, incoming, attachment, reservations_of_call] = admitted;
   const Operation& operation = *operation_pointer;
   const std::uint64_t sequence = incoming->message().sequence();
   const bool once = runs_once_here(operation, incoming->message());
   Call call(incoming, attachment, locks_, leases_, boot_id_);
   execute(operation, call);
+  if (made) made(call.mutated_nodes());
   // Who asked has given up: nobody would ever close the file.
   if (call.reply.has_open() && incoming->cancelled()) ops::close_file(call, call.reply.open().open_id());
   if (once) {
@@ -230,11 +233,10 @@ std::vector<std::string> FileService::carry_out(Admitted admitted) {
   }
   if (call.waits_for != LockWaitId{0})
     incoming->on_cancel([this, wait = call.waits_for] { cancel_wait(wait); });
-  if (call.answers_later) return call.mutated_nodes();
+  if (call.answers_later) return;
   // Whatever the body is made of counts until the client has it.
   if (!call.body.empty()) call.body = held_by(std::move(admitted.reservations), std::move(call.body));
   incoming->reply(std::move(call.reply), std::move(call.body));
-  return call.mutated_nodes();
 }
 
 // On a worker: the network's thread must not wait for those who hold the table's mutex and ask a disk. Only
@@ -292,14 +294,23 @@ void FileService::execute(const Operation& operation, Call& call) {
 std::vector<rpc::ConnectionId> FileService::replace_exports(std::vector<std::shared_ptr<Export>> exports) {
   std::map<std::string, std::shared_ptr<Export>> replacement;
   for (auto& exported : exports) replacement.emplace(exported->name(), std::move(exported));
-  std::vector<rpc::ConnectionId> outdated;
   {
     const std::lock_guard lock(mutex_);
-    exports_ = std::move(replacement);
-    for (const auto& [connection, attachment] : attachments_)
-      if (find_export(attachment->exported->name()) != attachment->exported) outdated.push_back(connection);
+    exports_.swap(replacement);
   }
   update_watches();
+  std::vector<rpc::ConnectionId> outdated;
+  std::vector<std::shared_ptr<Attachment>> others;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [connection, attachment] : attachments_)
+      if (find_export(attachment->exported->name()) == attachment->exported)
+        others.push_back(attachment);
+      else
+        outdated.push_back(connection);
+  }
+  for (const auto& attachment : others)
+    if (watch_of(*attachment->exported) != attachment->watch) outdated.push_back(attachment->peer.connection);
   return outdated;
 }
 
@@ -314,11 +325,19 @@ void FileService::update_watches() {
   std::map<const Export*, Watched> kept;
   for (const auto& exported : exports) {
     Watched& watched = kept[exported.get()];
-    if (const auto known = watches_.find(exported.get()); known != watches_.end()) {
+    const bool overlaps = std::ranges::any_of(
+        exports, [&](const auto& other) { return other != exported && overlap(*exported, *other); });
+    const auto known = watches_.find(exported.get());
+    if (known != watches_.end() && known->second.overlaps == overlaps) {
       watched = std::move(known->second);
       continue;
     }
     watched.exported = exported;
+    watched.overlaps = overlaps;
+    if (overlaps) {
+      spdlog::info("export '{}': another export has the same files, so no leases", exported->name());
+      continue;
+    }
     watched.watch = options_.watch(
         *exported, {.changed = [this](const std::vector<NodeChange>& changes) { leases_.changed(changes); },
                     .missed = [this, of = exported.get()] { handle_missed_changes(*of); }});

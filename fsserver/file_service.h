@@ -85,13 +85,13 @@ class FileService : public rpc::Service {
   ~FileService() override;
 
   void handle_call(std::unique_ptr<rpc::IncomingCall> incoming) override;
-  void handle_disconnect(const rpc::Peer& peer) override;
+  void handle_disconnect(const rpc::Peer& peer, bool for_good) override;
 
   // The way to take leases back. Without it there are none. nullptr: the way is about to end.
   void reach_clients_by(rpc::Outbound* clients);
 
-  // Exports as they are from now on. Connections to exports that are gone or changed (another object)
-  // are returned: they should be disconnected, so that they attach anew.
+  // Exports as they are from now on. Connections to exports that are gone, changed (another object) or
+  // watched in another way are returned: they should be disconnected, so that they attach anew.
   [[nodiscard]] std::vector<rpc::ConnectionId> replace_exports(std::vector<std::shared_ptr<Export>> exports);
 
   // Connections whose right has been taken away, made weaker or has run out since they attached: they should
@@ -138,8 +138,9 @@ class FileService : public rpc::Service {
   // Takes back what others hold of what the call is going to change; then, maybe later, it is carried out.
   void begin_change(Admitted call);
   void finish_change(Admitted call, LeaseKeeper::Change change, const std::vector<NodeChange>& changes);
-  // Returns the handles of the nodes that it has changed.
-  std::vector<std::string> carry_out(Admitted call);
+  // Once it is done and before it is answered, with the handles of the nodes that it has changed.
+  using Made = std::function<void(const std::vector<std::string>& changed)>;
+  void carry_out(Admitted call, const Made& made);
   void cancel_wait(LockWaitId wait);
   [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
   void execute(const Operation& operation, Call& call);
@@ -200,6 +201,7 @@ class FileService : public rpc::Service {
   struct Watched {
     std::shared_ptr<Export> exported;
     std::shared_ptr<ChangeWatch> watch;  // nullptr: there is none
+    bool overlaps = false;               // another export: what is changed there would not be noticed here
   };
   std::map<const Export*, Watched> watches_;
   // Of exports that are gone. Ended by housekeep() when no attachment has them any more: whoever ends a watch

@@ -131,7 +131,8 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       }
     }
   }
-  if (replaced) return attach(incoming);
+  if (replaced || watch_of(*exported) != watch) return attach(incoming);
+  if (!watch && request.leases()) lease_floor = leases_.refuse(attachment->session->number());
   spdlog::info("{} '{}' mounts '{}' {}{}", attachment->peer.address, attachment->client_name,
                exported->name(), attachment->read_only ? "read-only" : "read-write",
                resumed ? " (again)" : "");
@@ -212,6 +213,8 @@ void FileService::detach(const rpc::Peer& peer) {
     const auto attachment = attachment_of(peer.connection);
     if (!attachment) return;
     session = attachment->session;
+    spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name,
+                 attachment->exported->name());
     std::erase_if(attachments_, [&](const auto& item) { return item.second->session == session; });
     std::erase_if(sessions_, [&](const auto& item) { return item.second.session == session; });
   }
@@ -224,7 +227,14 @@ void FileService::end(Session& session) {
   locks_.release_session(session.number());
 }
 
-void FileService::handle_disconnect(const rpc::Peer& peer) {
+void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
+  // A mount that was unmounted is not waited for: nobody else's change has to ask it any more. Not here: open
+  // files are closed.
+  if (for_good && workers_.submit(Lane::kMetadata, [this, peer] {
+        detach(peer);
+        handle_disconnect(peer, false);
+      }))
+    return;
   const std::lock_guard lock(mutex_);
   connections_.erase(peer.connection);
   const auto attachment = attachment_of(peer.connection);

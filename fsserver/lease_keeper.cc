@@ -70,6 +70,16 @@ void LeaseKeeper::end(SessionNumber session) {
   run(ready);
 }
 
+std::uint64_t LeaseKeeper::refuse(SessionNumber session) {
+  std::uint64_t newest = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    newest = table_.lease_of(session);
+  }
+  end(session);
+  return newest == 0 ? 0 : newest + 1;
+}
+
 // ---------------------------------------------------------------- facts and changes
 
 LeaseKeeper::Granted LeaseKeeper::grant(SessionNumber session, std::string_view handle, LeaseTable::Of of) {

@@ -40,6 +40,8 @@ class LeaseKeeper {
   // Not if it has another connection by now.
   void disconnect(SessionNumber session, rpc::ConnectionId connection);
   void end(SessionNumber session);
+  // It gets no leases any more. Returns the floor to tell; 0: it had none.
+  [[nodiscard]] std::uint64_t refuse(SessionNumber session);
 
   // ---- facts
   struct Granted {

@@ -202,6 +202,41 @@ TEST_F(LeasesOfMounts, AWatchOutlivesItsExportForThoseWhoStillHaveIt) {
   server.housekeep_after(1s);
 }
 
+TEST_F(LeasesOfMounts, AMountThatSaidGoodbyeIsNotWaitedFor) {
+  (void)reader->lookup(reader->root(), "file");
+  reader->disconnect(true);
+  schema::Request request;
+  request.mutable_setattr()->set_handle(writer->lookup(writer->root(), "file").reply.node().node().handle());
+  request.mutable_setattr()->set_mode(0600);
+  EXPECT_OK(writer->call(request));  // no time passes here
+}
+
+TEST_F(LeasesOfMounts, ExportsOfTheSameFilesHaveNoLeases) {
+  const auto exported = [](const std::string& name, const std::filesystem::path& path) {
+    ExportSettings settings{.name = name, .path = path, .access = Access::kReadWrite};
+    settings.clients = {client_key()};
+    return Export::open(settings, test_secret()).value();
+  };
+  const auto again = [&] {
+    reader->reconnect();
+    EXPECT_OK(reader->attach());
+    return reader->attached().lease_ms();
+  };
+  const auto data = exported("data", dir.path());
+  (void)server.service().replace_exports({data});
+  EXPECT_EQ(again(), 10'000u);
+  const std::uint64_t lease = reader->lookup(reader->root(), "file").reply.lease();
+  const auto inside = exported("inside", dir / "sub");
+  EXPECT_THAT(server.service().replace_exports({data, inside}), testing::Contains(reader->connection()));
+  EXPECT_EQ(again(), 0u);
+  EXPECT_GT(reader->attached().lease_floor(), lease);
+  EXPECT_THAT(server.service().replace_exports({data}), testing::Contains(reader->connection()));
+  EXPECT_EQ(again(), 10'000u);
+  std::filesystem::create_directory_symlink(dir.path(), dir / "sub" / "link");
+  (void)server.service().replace_exports({data, exported("same", dir / "sub/link")});
+  EXPECT_EQ(again(), 0u);
+}
+
 TEST_F(LeasesOfMounts, MissedChangesTakeEverythingBack) {
   const std::uint64_t lease = reader->lookup(reader->root(), "file").reply.lease();
   watch->events().missed();

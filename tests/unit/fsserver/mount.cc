@@ -83,8 +83,8 @@ void Mount::reconnect() {
   connected_ = true;
 }
 
-void Mount::disconnect() {
-  if (connected_) server_.service().handle_disconnect(peer_);
+void Mount::disconnect(bool for_good) {
+  if (connected_) server_.service().handle_disconnect(peer_, for_good);
   connected_ = false;
 }
 

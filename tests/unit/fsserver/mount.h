@@ -91,7 +91,7 @@ class Mount {
   [[nodiscard]] const schema::AttachReply& attached() const { return attached_; }
   // Lost and found again: a new connection of the same session, not yet attached.
   void reconnect();
-  void disconnect();
+  void disconnect(bool for_good = false);
   [[nodiscard]] rpc::ConnectionId connection() const { return peer_.connection; }
 
   std::shared_ptr<PendingCall> start(const schema::Request& request, std::string_view body = {},

@@ -14,10 +14,11 @@ class CachedAttributes {
   // `attr` came as (part of) the answer `told`. Returns whether it is now what is cached: an answer that
   // may be older than what is cached is ignored.
   bool accept(const Attributes& attr, const Told& told, TimePoint now) {
-    const bool crossed = known() && (told.started <= learnt_.at || told.started < expired_at_);
+    const bool crossed = known() && (told.started <= told_at_ || told.started < expired_at_);
     if (crossed && !newer(attr)) return false;
     const bool same = attr.change != 0 && attr.change == attr_.change;
     attr_ = attr;
+    told_at_ = now;
     // An answer to a question asked before the expiry does not tell what happened then.
     if (told.started < expired_at_) return true;
     if (crossed && same && told.cover != schema::COVER_LEASE) return true;
@@ -64,6 +65,7 @@ class CachedAttributes {
   Attributes attr_;
   Learnt learnt_;
   Ahead ahead_;
+  TimePoint told_at_ = TimePoint::min();  // also when that does not count as learnt
   TimePoint expired_at_ = TimePoint::min();
 };
 

@@ -433,5 +433,24 @@ TEST(ThreadScheduler, RunsTasksTimersAndNotifications) {
   EXPECT_GE(scheduler.now() - begun, std::chrono::milliseconds(5));
 }
 
+// ---------------------------------------------------------------- CachedAttributes
+
+TEST(CachedAttributes, AreNotReplacedByAnOlderAnswerThatCameLaterEvenIfTheyCountForNothing) {
+  const TimePoint start{std::chrono::hours(1)};
+  const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
+  CachedAttributes cached;
+  Attributes attr;
+  attr.mode = S_IFREG;
+  attr.ctime = {.tv_sec = 2, .tv_nsec = 0};
+  attr.size = 5;
+  cached.expire(at(2));
+  EXPECT_TRUE(cached.accept(attr, at(1), at(4)));
+  EXPECT_FALSE(cached.learnt().ever());
+  attr.ctime = {.tv_sec = 1, .tv_nsec = 0};
+  attr.size = 0;
+  EXPECT_FALSE(cached.accept(attr, at(3), at(5)));
+  EXPECT_EQ(cached.value().size, 5u);
+}
+
 }  // namespace
 }  // namespace tusk::client

@@ -130,6 +130,16 @@ std::vector<std::shared_ptr<Fetch>> FileData::begin_fetches(Interval range, Byte
   return begun;
 }
 
+ByteCount FileData::missing(Interval range) const {
+  IntervalSet known;
+  for (const Interval& part : valid_.overlap(range.begin, range.end)) known.add(part.begin, part.end);
+  for (const auto& fetch : fetches_of(range)) {
+    const Interval part = clip(fetch->range, range);
+    known.add(part.begin, part.end);
+  }
+  return range.size() - known.total();
+}
+
 std::vector<std::shared_ptr<Fetch>> FileData::fetches_of(Interval range) const {
   std::vector<std::shared_ptr<Fetch>> found;
   if (range.empty()) return found;

@@ -44,6 +44,7 @@ struct Fetch {
   bool read_ahead = false;    // nobody asked for it yet
   TimePoint started{};
   std::atomic<std::uint64_t> call{0};                   // once known, to cancel it
+  std::atomic<bool> given_up{false};                    // nobody waits for it any more
   std::vector<std::shared_ptr<ReadOperation>> waiters;  // continue when it ends, however it ends
 };
 
@@ -71,6 +72,8 @@ class FileData {
   // `call_max` bytes. Pieces grow to multiples of `grain` where nothing is in the way, not past `limit`.
   [[nodiscard]] std::vector<std::shared_ptr<Fetch>> begin_fetches(Interval range, ByteCount grain,
                                                                   ByteCount limit, ByteCount call_max);
+  // How many bytes of it are neither there nor on their way.
+  [[nodiscard]] ByteCount missing(Interval range) const;
   // Those on their way that bring bytes of `range`.
   [[nodiscard]] std::vector<std::shared_ptr<Fetch>> fetches_of(Interval range) const;
   // The call ended: `filled` bytes arrived at the target. Past them, up to `zero_end` (an offset in the

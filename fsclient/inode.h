@@ -137,8 +137,7 @@ struct OpenFile : std::enable_shared_from_this<OpenFile> {
   // Protected by the inode's mutex.
   std::uint64_t errors_told = 0;
   ReadAhead read_ahead;
-  bool reading_ahead = false;  // counts as one of Reader's streams
-  Interval held{};             // bytes that stay as long as it is open without the server
+  Interval held{};  // bytes that stay as long as it is open without the server
   // A lock was taken through it and not given back; and the server has forgotten it.
   bool flocked = false;
   bool record_locked = false;

@@ -3,49 +3,147 @@
 #include <algorithm>
 
 namespace tusk::client {
+namespace {
 
-ReadAhead::Stream* ReadAhead::follow(ByteCount offset, ByteCount length) {
-  for (Stream& stream : streams_) {
-    if (stream.used == 0) continue;
-    const bool close_behind = offset <= stream.next && offset + length + kSkipMax >= stream.next;
-    const bool skips_a_little = offset > stream.next && offset - stream.next <= kSkipMax;
-    const bool reordered = length >= kReorderedReadMin && offset <= stream.next + kReorderSlack &&
-                           offset + kReorderSlack >= stream.next;
-    if ((close_behind && offset >= stream.start) || skips_a_little || reordered) return &stream;
+ByteCount skip_max(Interval read) { return std::min(ReadAhead::kSkipMax, read.size()); }
+
+}  // namespace
+
+ReadAheadAdvice ReadAhead::observe(Interval read, bool waited, ByteCount size,
+                                   const ReadAheadLimits& limits) {
+  ReadAheadAdvice advice;
+  Run* run = run_of(read);
+  in_steps_ = false;
+  if (run != nullptr) {
+    continue_run(*run, read);
+    steps_.extend(read);
+    lonely_ = 0;
+  } else {
+    // What a reader in order is about to get anyway is out of order at most.
+    const bool coming = std::ranges::any_of(
+        runs_, [&](const Run& other) { return other.begin <= read.begin && read.end <= other.requested; });
+    if (!coming) {
+      ReadSteps::Advice steps =
+          steps_.observe(read, waited, size, std::min(limits.window_max, limits.room), kGrainInOrder);
+      in_steps_ = steps.followed;
+      advice.fetch = std::move(steps.fetch);
+    }
+    if (!in_steps_) turn_away(read, advice);
+    lonely_ = waited && !in_steps_ ? lonely_ + 1 : 0;
+    run = &begin_run(read);
   }
-  return nullptr;
+  grow_together(*run);
+  run->used = ++uses_;
+  newest_ = static_cast<std::size_t>(run - runs_.data());
+  if (believed(*run, waited)) plan(*run, waited, size, limits, advice);
+  return advice;
 }
 
-ReadAhead::Stream& ReadAhead::begin_stream(ByteCount offset, ByteCount length) {
-  Stream& oldest = *std::ranges::min_element(streams_, {}, &Stream::used);
-  oldest = {.start = offset, .next = offset + length};
+ByteCount ReadAhead::grain() const {
+  if (sequential()) return kGrainInOrder;
+  return in_steps_ || lonely_ > kLonelyMax ? kGrainPage : kGrainNearby;
+}
+
+std::vector<Interval> ReadAhead::pending() const {
+  std::vector<Interval> pending;
+  for (const Run& run : runs_)
+    if (run.requested > run.end) pending.push_back({run.end, run.requested});
+  return pending;
+}
+
+// ---------------------------------------------------------------- runs
+
+// Goes on with this read, has it inside, or will reach it when pieces that are late have come.
+bool ReadAhead::Run::takes_in(Interval read) const {
+  if (used == 0 || read.begin < begin) return false;
+  if (read.begin <= end + skip_max(read)) return true;
+  return window > 0 && read.size() >= kReorderedReadMin && read.begin - end + holes.total() <= kHolesMax;
+}
+
+ReadAhead::Run* ReadAhead::run_of(Interval read) {
+  const auto found = std::ranges::find_if(runs_, [&](const Run& run) { return run.takes_in(read); });
+  return found == runs_.end() ? nullptr : &*found;
+}
+
+void ReadAhead::continue_run(Run& run, Interval read) {
+  const Run& newest = runs_[newest_];
+  const bool elsewhere = &newest != &run && newest.used != 0 && !run.near({newest.begin, newest.end});
+  if (elsewhere) run.returned = true;
+  run.continued = run.continued || read.end > run.end;
+  if (read.begin > run.end) run.holes.add(run.end, read.begin);
+  run.holes.remove(read.begin, read.end);
+  run.end = std::max(run.end, read.end);
+  if (run.end > kReorderSlack) run.holes.remove(0, run.end - kReorderSlack);
+}
+
+// A new one, or one that is read backwards: then it grows at its front.
+ReadAhead::Run& ReadAhead::begin_run(Interval read) {
+  for (Run& run : runs_) {
+    if (run.used == 0 || read.begin >= run.begin || read.end < run.begin) continue;
+    run.begin = read.begin;
+    run.end = std::max(run.end, read.end);
+    return run;
+  }
+  Run& oldest = *std::ranges::min_element(runs_, {}, &Run::used);
+  oldest = {.begin = read.begin, .end = read.end};
   return oldest;
 }
 
-Interval ReadAhead::observe(ByteCount offset, ByteCount length, ByteCount size,
-                            const ReadAheadLimits& limits) {
-  Stream* stream = follow(offset, length);
-  if (stream != nullptr) {
-    stream->next = std::max(stream->next, offset + length);
-    stream->start = std::min(stream->start, offset);
-  } else {
-    stream = &begin_stream(offset, length);
+// Pieces that arrived out of order are one run once the gap between them is read.
+void ReadAhead::grow_together(Run& run) {
+  for (Run& other : runs_) {
+    if (&other == &run || other.used == 0 || other.begin < run.begin || other.begin > run.end) continue;
+    run.end = std::max(run.end, other.end);
+    run.requested = std::max(run.requested, other.requested);
+    run.window = std::max(run.window, other.window);
+    run.returned = run.returned || other.returned;
+    run.hungry_in = std::max(run.hungry_in, other.hungry_in);
+    run.continued = true;
+    other = {};
   }
-  stream->used = ++uses_;
-  newest_ = static_cast<std::size_t>(stream - streams_.data());
+}
 
-  const ByteCount consumed = stream->next - stream->start;
-  const bool believed = stream->start == 0 || consumed >= kProof;
-  if (!believed) return {};
-  stream->window = std::min(stream->window == 0 ? kWindowFirst : stream->window * 4, limits.window_max);
+void ReadAhead::turn_away(Interval read, ReadAheadAdvice& advice) {
+  for (Run& run : runs_) {
+    if (run.window == 0 || run.returned || run.near(read)) continue;
+    if (run.requested > run.end) advice.give_up.push_back({run.end, run.requested});
+    run.window = 0;
+    run.requested = 0;
+  }
+}
 
-  const ByteCount end = std::min(size, stream->next + stream->window);
-  const Interval ahead{std::max(stream->requested, stream->next), end};
-  if (ahead.empty()) return {};
+// ---------------------------------------------------------------- the window
+
+bool ReadAhead::believed(const Run& run, bool waited) const {
+  if (run.window > 0) return true;
+  const ByteCount length = run.end - run.begin;
+  // Whoever begins at the start will probably go on.
+  if (run.begin == 0 && (waited || length >= kProof)) return true;
+  return run.continued && length >= std::max(kProof, 2 * steps_.length_at(run.begin));
+}
+
+void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimits& limits,
+                     ReadAheadAdvice& advice) {
+  if (waited && run.hungry_in != limits.period) {
+    run.hungry_in = limits.period;
+    advice.hungry = true;
+  }
+  const ByteCount most = std::min(limits.window_max, kBurst + kTrust * (run.end - run.begin));
+  if (run.window == 0)
+    run.window = kWindowFirst;
+  else if (waited)
+    run.window *= 4;
+  run.window = std::min(run.window, most);
+
+  const ByteCount begin = std::max(run.requested, run.end);
+  const ByteCount room = limits.room / kGrainInOrder * kGrainInOrder;
+  const ByteCount wanted = std::min(size, run.end + run.window);
+  if (begin >= wanted || room == 0) return;
+  const ByteCount end = wanted - begin <= room ? wanted : begin + room;
   // Small steps would become small calls: wait until a quarter of the window is due, or the end.
-  if (end < size && ahead.begin > stream->next && ahead.size() < stream->window / 4) return {};
-  stream->requested = end;
-  return ahead;
+  if (end < size && begin > run.end && end - begin < run.window / 4) return;
+  run.requested = end;
+  advice.fetch.push_back({begin, end});
 }
 
 }  // namespace tusk::client

@@ -7,6 +7,8 @@
 
 namespace tusk::client {
 
+static_assert(ReadAhead::kGrainInOrder == kBlockSize);
+
 void Reader::read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval range, ReadDone done) {
   auto op = std::make_shared<ReadOperation>();
   op->file = std::move(file);
@@ -48,26 +50,52 @@ void Reader::advance(const Operation& op) {
   }
   if (op->rounds > kRoundsMax) return end(*op, fail(from_errno(EIO), "the file keeps changing"), after);
 
-  if (data.has(range)) {
-    if (first_round) {
-      read_ahead(op->file, range, after);
-      core_.counters.read_from_cache += range.size();
+  const bool there = data.has(range);
+  ReadAheadAdvice advice;
+  if (first_round) advice = observe(*op->file, range, !there);
+  for (const Interval& left : advice.give_up) give_up(data, left, after);
+  const bool waits = !there && may_wait(op, data.missing(range));
+  if (waits) {
+    for (auto& fetch : data.begin_fetches(range, op->file->read_ahead.grain(), inode.size(), core_.call_max))
+      start(op->file, std::move(fetch), after);
+    for (const auto& fetch : data.fetches_of(range)) {
+      fetch->waiters.push_back(op);
+      ++op->waiting;
     }
-    return end(*op, data.lend(range), after);
   }
-  const bool in_order = op->file->read_ahead.sequential();
-  for (auto& fetch :
-       data.begin_fetches(range, in_order ? kBlockSize : kRandomGrain, inode.size(), core_.call_max))
-    start(op->file, std::move(fetch), after);
-  for (const auto& fetch : data.fetches_of(range)) {
-    fetch->waiters.push_back(op);
-    ++op->waiting;
+  fetch_ahead(op->file, advice.fetch, after);
+  if (!there) return;
+  if (first_round) core_.counters.read_from_cache += range.size();
+  end(*op, data.lend(range), after);
+}
+
+// One that has little to fetch may always: it should not stand behind the kernel's read-ahead of other files.
+bool Reader::may_wait(const Operation& op, ByteCount missing) {
+  if (missing <= kInteractiveMax || op->entered > 0) return true;
+  op->queued = missing;
+  if (!waiting_reads_.enter(op, missing, in_flight_max())) return false;
+  op->entered = missing;
+  return true;
+}
+
+void Reader::leave(ByteCount size) {
+  for (const Operation& next : waiting_reads_.leave(size, in_flight_max()))
+    core_.scheduler.post([this, next] { take_turn(next); });
+}
+
+void Reader::take_turn(const Operation& op) {
+  {
+    Deferred after;
+    const std::lock_guard lock(op->file->inode->mutex);
+    if (op->ended) return after.add([this, size = op->queued] { leave(size); });  // interrupted meanwhile
+    op->entered = op->queued;
   }
-  if (first_round) read_ahead(op->file, range, after);
+  proceed(op);
 }
 
 void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) {
   op.ended = true;
+  if (op.entered > 0) after.add([this, size = op.entered] { leave(size); });
   FileData& data = op.file->inode->file->data;
   if (op.file->read_ahead.sequential())
     data.make_coldest(op.held);
@@ -85,38 +113,51 @@ ByteCount Reader::window_max() const {
   const rpc::PathStats path = core_.path.recent();
   const auto product = static_cast<ByteCount>(path.receive_bandwidth * to_seconds(path.rtt_smoothed));
   core_.cache.budget()->grow_for(product);
-  const ByteCount memory_share =
-      core_.cache.budget()->cap() / 2 / std::max<ByteCount>(1, streams_.load(std::memory_order_relaxed));
   const bool known = path.rtt_min > Duration::zero() && path.receive_bandwidth > 0;
-  return std::min(known ? std::max(kWindowMin, 2 * product) : kWindowUnknown, memory_share);
+  const ByteCount line = known ? std::max(kWindowMin, 2 * product) : kWindowUnknown;
+  return std::min(line, in_flight_max()) / census_.count();
 }
 
-void Reader::read_ahead(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after) {
+ReadAheadAdvice Reader::observe(OpenFile& file, Interval range, bool waited) {
+  const std::uint64_t period = census_.period(core_.scheduler.now());
+  const ByteCount taken = ahead_in_flight_.load(std::memory_order_relaxed);
+  const ByteCount room = in_flight_max() - std::min(in_flight_max(), taken);
+  ReadAheadAdvice advice = file.read_ahead.observe(
+      range, waited, file.inode->size(), {.window_max = window_max(), .period = period, .room = room});
+  if (advice.hungry) census_.add();
+  return advice;
+}
+
+void Reader::fetch_ahead(const std::shared_ptr<OpenFile>& file, const std::vector<Interval>& ranges,
+                         Deferred& after) {
   Inode& inode = *file->inode;
-  const Interval ahead = file->read_ahead.observe(range.begin, range.size(), inode.size(), {window_max()});
-  if (file->read_ahead.sequential() != file->reading_ahead) {
-    file->reading_ahead = file->read_ahead.sequential();
-    streams_ += file->reading_ahead ? 1u : -1u;
+  for (const Interval& range : ranges) {
+    for (auto& fetch :
+         inode.file->data.begin_fetches(range, file->read_ahead.grain(), inode.size(), core_.call_max)) {
+      fetch->read_ahead = true;
+      ahead_in_flight_ += fetch->range.size();
+      start(file, std::move(fetch), after);
+    }
   }
-  if (ahead.empty()) return;
-  for (auto& fetch : inode.file->data.begin_fetches(ahead, kBlockSize, inode.size(), core_.call_max)) {
-    fetch->read_ahead = true;
-    core_.counters.fetched_ahead += fetch->range.size();
-    start(file, std::move(fetch), after);
+}
+
+// Fetches ahead that nobody waits for.
+void Reader::give_up(FileData& data, Interval range, Deferred& after) {
+  for (const auto& fetch : data.fetches_of(range)) {
+    if (!fetch->read_ahead || !fetch->waiters.empty()) continue;
+    fetch->given_up = true;
+    if (const rpc::CallId call(fetch->call.load()); call != rpc::CallId())
+      after.add([this, call] { core_.remote.cancel(call); });
   }
 }
 
 void Reader::handle_close(const std::shared_ptr<OpenFile>& file) {
   Deferred after;
   const std::lock_guard lock(file->inode->mutex);
-  if (file->reading_ahead) --streams_;
-  file->reading_ahead = false;
-  if (!file->inode->file || !file->inode->open_files.empty()) return;
-  for (const auto& fetch : file->inode->file->data.fetches_of(kWholeFile)) {
-    const rpc::CallId call(fetch->call.load());
-    if (fetch->waiters.empty() && call != rpc::CallId())
-      after.add([this, call] { core_.remote.cancel(call); });
-  }
+  if (!file->inode->file) return;
+  FileData& data = file->inode->file->data;
+  if (file->inode->open_files.empty()) return give_up(data, kWholeFile, after);
+  for (const Interval& pending : file->read_ahead.pending()) give_up(data, pending, after);
 }
 
 // ---------------------------------------------------------------- fetching
@@ -145,6 +186,7 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
         });
       });
   fetch->call = id.value();
+  if (fetch->given_up) core_.remote.cancel(id);  // meanwhile, by somebody who could not know the call yet
 }
 
 // On a worker. The target is the fetch's alone until it ends.
@@ -165,6 +207,7 @@ void Reader::finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr
   Deferred after;
   Inode& inode = *file->inode;
   const std::lock_guard lock(inode.mutex);
+  if (fetch->read_ahead) ahead_in_flight_ -= fetch->range.size();
   const Result<void> outcome = take_in(inode, fetch, reply);
   after.add([this] { core_.cache.trim(); });  // the last answer may come when nobody reads any more
   for (const Operation& op : std::exchange(fetch->waiters, {})) {
@@ -194,6 +237,7 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
     return fail(ErrorCode::kMalformed, "a READ reply whose parts disagree");
   }
   core_.counters.fetched += filled;
+  if (fetch->read_ahead) core_.counters.fetched_ahead += filled;
   const bool ours = inode.written_since(fetch->started);
   // Past the server's end of file there can be bytes that programs have written and it has not got yet,
   // and a hole before them.

@@ -11,6 +11,8 @@
 
 #include "fsclient/core.h"
 #include "fsclient/deferred.h"
+#include "fsclient/stream_census.h"
+#include "fsclient/waiting_reads.h"
 
 namespace tusk::client {
 
@@ -27,17 +29,18 @@ struct ReadOperation {
   Interval held;              // its blocks stay
   std::uint32_t waiting = 0;  // fetches that have not ended
   std::uint32_t rounds = 0;
+  ByteCount queued = 0;   // bytes it asked to enter the WaitingReads with
+  ByteCount entered = 0;  // bytes it counts for among them
   bool ended = false;
 };
 
 class Reader {
  public:
-  // A miss that fits no pattern brings its surroundings in units of this.
-  static constexpr ByteCount kRandomGrain = 32 * 1024;
   // A file that others keep changing under a read: give up rather than fetch for ever.
   static constexpr std::uint32_t kRoundsMax = 32;
-  // Read ahead when the path is not known yet, and at least: what 1 Gbit/s holds at 200 ms, and a little.
-  // A slow line is not hurt, because what nobody waits for any more is given up.
+  // All readers in order that wait for the line may read ahead when the path is not known yet, and at least:
+  // what 1 Gbit/s holds at 200 ms, and a little. A slow line is not hurt, because what nobody waits for any
+  // more is given up.
   static constexpr ByteCount kWindowUnknown = 32 * 1024 * 1024;
   static constexpr ByteCount kWindowMin = 32 * 1024 * 1024;
   // A short miss is answered before bulk transfers.
@@ -47,11 +50,11 @@ class Reader {
 
   // `file` is open for reading.
   void read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval range, ReadDone done);
-  // The open file will not be read any more: stops reading ahead for it. Fetches nobody waits for are
-  // given up once it was the last one.
+  // The open file will not be read any more: fetches for it that nobody waits for are given up; all of them
+  // once it was the last one.
   void handle_close(const std::shared_ptr<OpenFile>& file);
 
-  // How far one of the readers may read ahead now, bytes.
+  // How far one of the readers in order may read ahead now, bytes: they share.
   [[nodiscard]] ByteCount window_max() const;
 
  private:
@@ -59,8 +62,14 @@ class Reader {
 
   void proceed(const Operation& op);
   void advance(const Operation& op);
+  [[nodiscard]] bool may_wait(const Operation& op, ByteCount missing);
+  void leave(ByteCount size);
+  void take_turn(const Operation& op);
   void end(ReadOperation& op, Result<ReadPieces> result, Deferred& after);
-  void read_ahead(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after);
+  ReadAheadAdvice observe(OpenFile& file, Interval range, bool waited);
+  void fetch_ahead(const std::shared_ptr<OpenFile>& file, const std::vector<Interval>& ranges,
+                   Deferred& after);
+  void give_up(FileData& data, Interval range, Deferred& after);
   void start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after);
   void call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);
   void finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch,
@@ -69,8 +78,13 @@ class Reader {
   Result<void> take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
                        const Result<rpc::CallReply>& reply);
 
+  // What fetches on their way may take: those that reads wait for, and those ahead as much again.
+  [[nodiscard]] ByteCount in_flight_max() const { return core_.cache.budget()->cap() / 2; }
+
   Core& core_;
-  std::atomic<std::uint32_t> streams_{0};  // open files read in order
+  StreamCensus census_;
+  WaitingReads<ReadOperation> waiting_reads_;
+  std::atomic<ByteCount> ahead_in_flight_{0};  // bytes asked for that nobody waited for then
 };
 
 }  // namespace tusk::client

@@ -92,7 +92,9 @@ class Client : public testing::Test {
   Handle open(const std::string& name, int flags = O_RDWR) {
     auto answer = new_answer<OpenReply>();
     filesystem->open({}, lookup(name).node, static_cast<std::uint32_t>(flags), into(answer));
-    last_open = *finished(answer);
+    const Result<OpenReply> opened = finished(answer);
+    EXPECT_TRUE(opened) << opened.error().message();
+    last_open = opened.value_or(OpenReply{});
     return last_open.handle;
   }
   Handle create(const std::string& name, int flags = O_RDWR) {
@@ -165,6 +167,7 @@ class Client : public testing::Test {
 };
 
 constexpr int kKiB = 1024;
+constexpr ByteCount kMiB = 1024 * kKiB;
 
 // Bytes that tell their offset, so that a mix-up shows.
 inline std::string pattern(std::size_t size, std::size_t salt = 0) {

@@ -274,6 +274,7 @@ Result<rpc::CallReply> FakeServer::read_files(rpc::CallRequest& request) {
   for (int i = 0; i < folder.names_size(); ++i) {
     const auto found = names_.find(folder.names(i));
     if (found == names_.end()) continue;
+    if (reply.body_size + found->second->content.size() > request.reply_body.size()) continue;
     schema::FileBytes& file = *out.add_files();
     file.set_name(static_cast<std::uint32_t>(i));
     *file.mutable_node() = node(found->second);

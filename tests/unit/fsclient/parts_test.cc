@@ -1,4 +1,4 @@
-// The small parts: inode table, identities, read-ahead patterns, options, tables, sockets.
+// The small parts: inode table, identities, options, tables, sockets.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -112,78 +112,6 @@ TEST(IdentityMap, AServerActingAsRootGivesUsEverything) {
 
 TEST(IdentityMap, UmaskHidesBits) {
   EXPECT_EQ(IdentityMap::real(027).to_local(owned_by(0, 0)).mode & 07777, 0640u);
-}
-
-// ---------------------------------------------------------------- read-ahead
-
-constexpr ByteCount kMiB = 1024 * 1024;
-constexpr ReadAheadLimits kPlenty{.window_max = 64 * kMiB};
-
-TEST(ReadAhead, TheStartOfAFileIsBelievedAtOnce) {
-  ReadAhead ahead;
-  EXPECT_EQ(ahead.observe(0, 4096, 100 * kMiB, kPlenty), (Interval{4096, 4096 + ReadAhead::kWindowFirst}));
-}
-
-TEST(ReadAhead, TheWindowGrowsToItsLimitAndNoFurther) {
-  ReadAhead ahead;
-  ByteCount reached = 0;
-  for (ByteCount offset = 0; offset < 50 * kMiB; offset += kMiB) {
-    const Interval next = ahead.observe(offset, kMiB, 1000 * kMiB, {.window_max = 16 * kMiB});
-    if (!next.empty()) {
-      EXPECT_GE(next.begin, reached);  // nothing twice
-      reached = next.end;
-    }
-    EXPECT_LE(reached, offset + kMiB + 16 * kMiB);
-  }
-  EXPECT_EQ(ahead.window(), 16 * kMiB);
-  EXPECT_GE(reached, 50 * kMiB + 8 * kMiB);
-}
-
-TEST(ReadAhead, StopsAtTheEndOfTheFile) {
-  ReadAhead ahead;
-  EXPECT_EQ(ahead.observe(0, 4096, 10'000, kPlenty), (Interval{4096, 10'000}));
-  EXPECT_TRUE(ahead.observe(4096, 4096, 10'000, kPlenty).empty());
-}
-
-TEST(ReadAhead, RandomReadsBringNothing) {
-  ReadAhead ahead;
-  Random random(3);
-  for (int i = 0; i < 1000; ++i)
-    EXPECT_TRUE(ahead.observe(kMiB + random.below(100'000 * kMiB), 4096, 200'000 * kMiB, kPlenty).empty());
-  EXPECT_FALSE(ahead.sequential());
-}
-
-TEST(ReadAhead, InTheMiddleItTakesSomeProof) {
-  ReadAhead ahead;
-  const ByteCount start = 500 * kMiB;
-  EXPECT_TRUE(ahead.observe(start, 64 * 1024, 1000 * kMiB, kPlenty).empty());
-  Interval next;
-  for (ByteCount read = 64 * 1024; next.empty() && read < kMiB; read += 64 * 1024)
-    next = ahead.observe(start + read, 64 * 1024, 1000 * kMiB, kPlenty);
-  EXPECT_FALSE(next.empty());
-  EXPECT_LE(next.begin, start + ReadAhead::kProof + 64 * 1024);
-}
-
-TEST(ReadAhead, NeighboursInAnyOrderAreSequential) {
-  ReadAhead ahead;
-  for (const ByteCount at : {1, 0, 3, 2, 5, 4, 7, 6})
-    (void)ahead.observe(at * kMiB, kMiB, 1000 * kMiB, kPlenty);
-  EXPECT_TRUE(ahead.sequential());
-}
-
-TEST(ReadAhead, TwoReadersOfOneFileBothRunAhead) {
-  ReadAhead ahead;
-  for (ByteCount i = 0; i < 20; ++i) {
-    (void)ahead.observe(i * 128 * 1024, 128 * 1024, 1000 * kMiB, kPlenty);
-    EXPECT_TRUE(ahead.sequential());
-    (void)ahead.observe(500 * kMiB + i * 128 * 1024, 128 * 1024, 1000 * kMiB, kPlenty);
-    EXPECT_TRUE(i < 4 || ahead.sequential());
-  }
-}
-
-TEST(ReadAhead, NoRoomNoWindow) {
-  ReadAhead ahead;
-  EXPECT_TRUE(ahead.observe(0, 4096, 100 * kMiB, {.window_max = 0}).empty());
 }
 
 // ---------------------------------------------------------------- options

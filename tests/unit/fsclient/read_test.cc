@@ -43,7 +43,7 @@ TEST_F(Reading, ARandomReadBringsLittleMore) {
   const Handle file = open("a");
   const auto before = filesystem->counters().fetched.load();
   (void)read(file, 10'000'000, 4096);
-  EXPECT_LE(filesystem->counters().fetched.load() - before, 2 * Reader::kRandomGrain);
+  EXPECT_LE(filesystem->counters().fetched.load() - before, 2 * ReadAhead::kGrainNearby);
 }
 
 TEST_F(Reading, AnswersInAnyOrder) {
@@ -210,11 +210,69 @@ TEST_F(OutOfReach, InterruptsAreHonouredAtOnce) {
 TEST_F(Reading, FetchesNobodyWaitsForAreGivenUpWithTheLastClose) {
   server.put("a", pattern(20'000'000));
   const Handle file = open("a");
-  const auto answer = begin_read(file, 0, 128 * kKiB);
+  const auto answer = begin_read(file, 0, 600 * kKiB);  // more than came with the open
+  while (!answer->has_value()) {
+    server.answer();
+    scheduler.run();
+  }
   EXPECT_GT(server.waiting().size(), 4u);  // read ahead
   filesystem->release(file, std::nullopt);
-  EXPECT_TRUE(server.waiting().empty() || answer->has_value());
+  EXPECT_TRUE(server.waiting().empty());
   settle();
+}
+
+TEST_F(Reading, OfTwoThatHaveItOpenOneStopsReadingAhead) {
+  server.put("a", pattern(40'000'000));
+  const Handle one = open("a");
+  const Handle other = open("a");
+  const auto answer = begin_read(one, 0, 600 * kKiB);
+  while (!answer->has_value()) {
+    server.answer();
+    scheduler.run();
+  }
+  const auto far = begin_read(other, 30'000'000, 10);
+  EXPECT_GT(server.waiting().size(), 4u);
+  filesystem->release(one, std::nullopt);
+  EXPECT_THAT(server.waiting_kinds(), testing::ElementsAre(schema::Request::kRead));
+  EXPECT_EQ(text_of(finished(far)), pattern(40'000'000).substr(30'000'000, 10));
+}
+
+TEST_F(Reading, WhatWasLeftIsGivenUpAndFetchedOnceItIsWanted) {
+  const std::string content = pattern(40'000'000);
+  server.put("a", content);
+  const Handle file = open("a");
+  const auto first = begin_read(file, 0, 600 * kKiB);
+  while (!first->has_value()) {
+    server.answer();
+    scheduler.run();
+  }
+  EXPECT_GT(server.waiting().size(), 4u);
+  const auto far = begin_read(file, 30'000'000, 10);
+  EXPECT_EQ(server.waiting().size(), 1u);
+  EXPECT_EQ(text_of(finished(far)), content.substr(30'000'000, 10));
+  EXPECT_EQ(read(file, 600 * kKiB, 1'000'000), content.substr(600 * kKiB, 1'000'000));
+}
+
+TEST_F(Reading, AReadOfWhatIsJustBeingGivenUpIsAnswered) {
+  const std::string content = pattern(40'000'000);
+  server.put("a", content);
+  const Handle file = open("a");
+  (void)begin_read(file, 0, 600 * kKiB);
+  const auto far = begin_read(file, 30'000'000, 10);
+  const auto back = begin_read(file, 700'000, 100'000);
+  EXPECT_EQ(text_of(finished(back)), content.substr(700'000, 100'000));
+  EXPECT_EQ(text_of(finished(far)), content.substr(30'000'000, 10));
+}
+
+TEST_F(Reading, EqualStepsAreFetchedAheadWithoutWhatLiesBetween) {
+  const std::string content = pattern(40'000'000);
+  server.put("a", content);
+  const Handle file = open("a");
+  const auto before = filesystem->counters().fetched.load();
+  for (ByteCount step = 5; step < 30; ++step)
+    EXPECT_EQ(read(file, step * kMiB, 64 * kKiB), content.substr(step * kMiB, 64 * kKiB));
+  EXPECT_GT(filesystem->counters().read_from_cache.load(), 20 * 64 * kKiB);
+  EXPECT_LE(filesystem->counters().fetched.load() - before, 2 * 25 * 64 * kKiB);
 }
 
 class SmallMemory : public Client {
@@ -231,6 +289,47 @@ TEST_F(SmallMemory, OldBlocksMakeRoom) {
     got += read(file, offset, 100 * kKiB);
   EXPECT_EQ(got, content);
   EXPECT_LE(filesystem->cache_used(), 8 * kBlockSize);
+}
+
+TEST_F(SmallMemory, ReadsThatFindNoRoomTakeTurns) {
+  constexpr int kFiles = 10;
+  std::vector<Handle> files;
+  std::vector<Answer<ReadPieces>> answers;
+  for (int n = 0; n < kFiles; ++n) server.put(std::to_string(n), pattern(6 * kMiB, n));
+  for (int n = 0; n < kFiles; ++n) files.push_back(open(std::to_string(n)));
+  for (const Handle file : files) answers.push_back(begin_read(file, 3 * kMiB, kBlockSize));
+  EXPECT_EQ(server.waiting().size(), 2u);  // half of the memory
+  const auto small = begin_read(files.back(), 5 * kMiB, 4096);
+  EXPECT_EQ(server.waiting().size(), 3u);
+  for (int n = 0; n < kFiles; ++n) {
+    EXPECT_EQ(text_of(finished(answers[n])), pattern(6 * kMiB, n).substr(3 * kMiB, kBlockSize));
+  }
+  EXPECT_EQ(text_of(finished(small)), pattern(6 * kMiB, kFiles - 1).substr(5 * kMiB, 4096));
+}
+
+TEST_F(SmallMemory, OneThatIsInterruptedInItsTurnHoldsUpNobody) {
+  server.put("a", pattern(20 * kMiB));
+  const Handle file = open("a");
+  std::vector<Answer<ReadPieces>> answers;
+  for (const ByteCount at : {3, 7, 9}) answers.push_back(begin_read(file, at * kMiB, kBlockSize));
+  const auto interrupt = std::make_shared<Interrupt>();
+  auto interrupted = new_answer<ReadPieces>();
+  filesystem->read({.interrupt = interrupt}, file, 14 * kMiB, kBlockSize, into(interrupted));
+  answers.push_back(begin_read(file, 18 * kMiB, kBlockSize));
+  EXPECT_EQ(server.waiting().size(), 2u);
+  interrupt->fire();
+  scheduler.advance(kInterruptGrace);
+  ASSERT_TRUE(interrupted->has_value());
+  EXPECT_EQ((*interrupted)->error().code, ErrorCode::kCancelled);
+  for (auto& answer : answers) EXPECT_EQ(text_of(finished(answer)).size(), kBlockSize);
+}
+
+TEST_F(SmallMemory, ReadingAheadLeavesRoomForReads) {
+  server.put("a", pattern(20 * kMiB));
+  const Handle file = open("a");
+  (void)begin_read(file, 0, 600 * kKiB);
+  EXPECT_LE(filesystem->cache_used(), 8 * kBlockSize);
+  settle();
 }
 
 TEST_F(SmallMemory, DirtyBlocksAreNotEvicted) {

@@ -97,13 +97,13 @@ def main(fuse=False):
     unittest.main(verbosity=2)
 
 
-def wait_until(condition, timeout, what):
+def wait_until(condition, timeout, what, interval=POLL_SECONDS):
     """Asks for a fact outside our reach (a file, a mount) until it is true."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
             raise HarnessError(f"{what}: not within {timeout} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(interval)
 
 
 # --- Programs in namespaces -------------------------------------------------------------------------

@@ -54,7 +54,7 @@ void Reader::advance(const Operation& op) {
   ReadAheadAdvice advice;
   if (first_round) advice = observe(*op->file, range, !there);
   for (const Interval& left : advice.give_up) give_up(data, left, after);
-  const bool waits = !there && may_wait(op, data.missing(range));
+  const bool waits = !there && may_wait(op, range);
   if (waits) {
     for (auto& fetch : data.begin_fetches(range, op->file->read_ahead.grain(), inode.size(), core_.call_max))
       start(op->file, std::move(fetch), after);
@@ -69,17 +69,22 @@ void Reader::advance(const Operation& op) {
   end(*op, data.lend(range), after);
 }
 
-// One that has little to fetch may always: it should not stand behind the kernel's read-ahead of other files.
-bool Reader::may_wait(const Operation& op, ByteCount missing) {
-  if (missing <= kInteractiveMax || op->entered > 0) return true;
-  op->queued = missing;
-  if (!waiting_reads_.enter(op, missing, in_flight_max())) return false;
-  op->entered = missing;
+// One that has little to fetch should not stand behind the kernel's read-ahead of other files: a quarter of
+// the room is for such. One whose bytes are on their way takes no room.
+bool Reader::may_wait(const Operation& op, Interval range) {
+  const ByteCount missing = op->file->inode->file->data.missing(range);
+  if (missing == 0 || op->entered > 0) return true;
+  const ByteCount blocks = (range.end - 1) / kBlockSize - range.begin / kBlockSize + 1;
+  const bool little = missing <= kInteractiveMax;
+  op->queued = blocks * kBlockSize;
+  if (!waiting_reads_.enter(op, op->queued, little ? in_flight_max() : waiting_bulk_max(), little))
+    return false;
+  op->entered = op->queued;
   return true;
 }
 
 void Reader::leave(ByteCount size) {
-  for (const Operation& next : waiting_reads_.leave(size, in_flight_max()))
+  for (const Operation& next : waiting_reads_.leave(size, waiting_bulk_max()))
     core_.scheduler.post([this, next] { take_turn(next); });
 }
 

@@ -29,7 +29,7 @@ struct ReadOperation {
   Interval held;              // its blocks stay
   std::uint32_t waiting = 0;  // fetches that have not ended
   std::uint32_t rounds = 0;
-  ByteCount queued = 0;   // bytes it asked to enter the WaitingReads with
+  ByteCount queued = 0;   // bytes of memory it asked to enter the WaitingReads with
   ByteCount entered = 0;  // bytes it counts for among them
   bool ended = false;
 };
@@ -62,7 +62,7 @@ class Reader {
 
   void proceed(const Operation& op);
   void advance(const Operation& op);
-  [[nodiscard]] bool may_wait(const Operation& op, ByteCount missing);
+  [[nodiscard]] bool may_wait(const Operation& op, Interval range);
   void leave(ByteCount size);
   void take_turn(const Operation& op);
   void end(ReadOperation& op, Result<ReadPieces> result, Deferred& after);
@@ -80,6 +80,7 @@ class Reader {
 
   // What fetches on their way may take: those that reads wait for, and those ahead as much again.
   [[nodiscard]] ByteCount in_flight_max() const { return core_.cache.budget()->cap() / 2; }
+  [[nodiscard]] ByteCount waiting_bulk_max() const { return in_flight_max() / 4 * 3; }
 
   Core& core_;
   StreamCensus census_;

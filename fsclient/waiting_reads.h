@@ -19,10 +19,10 @@ class WaitingReads {
   using Pointer = std::shared_ptr<Read>;
 
   // True: it may wait for its bytes now, and ends with leave(). Else leave() returns it when its turn has
-  // come. One that is larger than `limit` waits alone.
-  [[nodiscard]] bool enter(const Pointer& read, ByteCount size, ByteCount limit) {
+  // come. One that is larger than `limit` waits alone. `overtakes`: those in the queue, if there is room.
+  [[nodiscard]] bool enter(const Pointer& read, ByteCount size, ByteCount limit, bool overtakes) {
     const std::lock_guard lock(mutex_);
-    if (queue_.empty() && fits(size, limit)) {
+    if ((queue_.empty() || overtakes) && fits(size, limit)) {
       bytes_ += size;
       return true;
     }

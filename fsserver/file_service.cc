@@ -182,36 +182,39 @@ void FileService::run(Admitted call) {
 void FileService::begin_change(Admitted call) {
   Attachment& attachment = *call.attachment;
   const SessionNumber by = attachment.session->number();
-  const auto changes = std::make_shared<std::vector<NodeChange>>();
+  const auto foreseen = std::make_shared<Foreseen>();
   {
     const ActingAs acting(attachment.exported->acts_as());
-    *changes = changes_of(call.incoming->message(), attachment.exported->nodes(), leases_.others_than(by));
+    foreseen->victims = leases_.others_than(by);
+    foreseen->changes = changes_of(call.incoming->message(), attachment.exported->nodes(), foreseen->victims);
   }
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
   const auto now = leases_.begin_change(
-      by, *attachment.exported, *changes, [this, lane, shared, changes](LeaseKeeper::Change id) {
-        const auto task = [this, shared, changes, id] { finish_change(std::move(*shared), id, *changes); };
+      by, *attachment.exported, foreseen->changes, [this, lane, shared, foreseen](LeaseKeeper::Change id) {
+        const auto task = [this, shared, foreseen, id] { finish_change(std::move(*shared), id, *foreseen); };
         // More work than the queue holds: rather this thread than never.
         if (!workers_.submit(lane, task)) task();
       });
-  if (now) finish_change(std::move(*shared), *now, *changes);
+  if (now) finish_change(std::move(*shared), *now, *foreseen);
 }
 
-void FileService::finish_change(Admitted call, LeaseKeeper::Change change,
-                                const std::vector<NodeChange>& changes) {
-  ChangeWatch& watch = *call.attachment->watch;
-  watch.begin_own(changes);
+void FileService::finish_change(Admitted call, LeaseKeeper::Change change, const Foreseen& foreseen) {
+  const std::shared_ptr<Attachment> attachment = call.attachment;
+  attachment->watch->begin_own(foreseen.changes);
   // Before the answer: whoever asks because of it is told what is good for longer than once.
   carry_out(std::move(call), [&](const std::vector<std::string>& changed) {
-    watch.end_own(changes);
+    attachment->watch->end_own(foreseen.changes);
     leases_.end_change(change);
-    // Somebody else has moved the names since they were looked at.
+    // Somebody else has moved the names since they were looked at; or they were not, since nobody else was
+    // there, and the answer tells the one who was.
     std::vector<NodeChange> unforeseen;
     for (const std::string& handle : changed)
-      if (std::ranges::find(changes, handle, &NodeChange::handle) == changes.end())
+      if (std::ranges::find(foreseen.changes, handle, &NodeChange::handle) == foreseen.changes.end())
         unforeseen.push_back({.handle = handle, .data = true});
-    if (!unforeseen.empty()) leases_.changed(unforeseen);
+    if (unforeseen.empty()) return;
+    leases_.changed(unforeseen,
+                    foreseen.victims ? std::nullopt : std::optional(attachment->session->number()));
   });
 }
 

@@ -137,7 +137,11 @@ class FileService : public rpc::Service {
   void run(Admitted call);
   // Takes back what others hold of what the call is going to change; then, maybe later, it is carried out.
   void begin_change(Admitted call);
-  void finish_change(Admitted call, LeaseKeeper::Change change, const std::vector<NodeChange>& changes);
+  struct Foreseen {
+    std::vector<NodeChange> changes;
+    bool victims = false;  // also the files whose names it takes away
+  };
+  void finish_change(Admitted call, LeaseKeeper::Change change, const Foreseen& foreseen);
   // Once it is done and before it is answered, with the handles of the nodes that it has changed.
   using Made = std::function<void(const std::vector<std::string>& changed)>;
   void carry_out(Admitted call, const Made& made);

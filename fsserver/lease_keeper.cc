@@ -116,12 +116,12 @@ void LeaseKeeper::end_change(Change id) {
   table_.end_change(id);
 }
 
-void LeaseKeeper::changed(const std::vector<NodeChange>& changes) {
+void LeaseKeeper::changed(const std::vector<NodeChange>& changes, std::optional<SessionNumber> but) {
   Ready ready;
   LeaseTable::Told told;
   {
     const std::lock_guard lock(mutex_);
-    told = table_.changed(changes, io::now());
+    told = table_.changed(changes, io::now(), but);
     collect(told.released, ready);
   }
   send(told.pushes);

@@ -56,7 +56,8 @@ class LeaseKeeper {
   [[nodiscard]] std::optional<Change> begin_change(SessionNumber by, const Export& exported,
                                                    const std::vector<NodeChange>& changes, GoOn go_on);
   void end_change(Change id);
-  void changed(const std::vector<NodeChange>& changes);
+  // `but`: knows already.
+  void changed(const std::vector<NodeChange>& changes, std::optional<SessionNumber> but = std::nullopt);
   void anything_changed(const std::function<bool(SessionNumber)>& concerned);
   // There is somebody but `session` whose leases could be in the way.
   [[nodiscard]] bool others_than(SessionNumber session) const;

@@ -245,9 +245,11 @@ void LeaseTable::end_change(ChangeId id) {
   changes_.erase(found);
 }
 
-LeaseTable::Told LeaseTable::changed(const std::vector<NodeChange>& changes, TimePoint now) {
+LeaseTable::Told LeaseTable::changed(const std::vector<NodeChange>& changes, TimePoint now,
+                                     std::optional<SessionNumber> but) {
   Told told;
   for (auto& [session, holder] : holders_) {
+    if (session == but) continue;
     std::vector<Key> keys;
     auto items = take_back(holder, changes, keys);
     if (items.empty()) continue;

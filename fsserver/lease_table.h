@@ -107,12 +107,13 @@ class LeaseTable {
   [[nodiscard]] Begun begin_change(SessionNumber by, const std::vector<NodeChange>& changes, TimePoint now,
                                    const Export* exported = nullptr);
   void end_change(ChangeId id);
-  // Somebody else has changed them already.
+  // Somebody else has changed them already, of which `but` knows.
   struct Told {
     std::vector<Push> pushes;
     std::vector<ChangeId> released;
   };
-  [[nodiscard]] Told changed(const std::vector<NodeChange>& changes, TimePoint now);
+  [[nodiscard]] Told changed(const std::vector<NodeChange>& changes, TimePoint now,
+                             std::optional<SessionNumber> but = std::nullopt);
   // Changes have been missed: anything may be different for these sessions.
   [[nodiscard]] Told anything_changed(const std::function<bool(SessionNumber)>& concerned, TimePoint now);
 

@@ -179,6 +179,15 @@ TEST_F(LeasesOfMounts, ARemovedNameAndItsFileAreBothTakenBack) {
   EXPECT_OK(removing->wait());
 }
 
+TEST_F(LeasesOfMounts, WhoIsAloneIsNotToldOfWhatItHasChanged) {
+  (void)writer->handle("file");
+  schema::Request detach;
+  detach.mutable_detach();
+  EXPECT_OK(reader->call(detach));
+  EXPECT_OK(begin_remove("file")->wait());
+  EXPECT_EQ(pushes.waiting(), 0u);
+}
+
 TEST_F(LeasesOfMounts, AClientWithoutLeasesTakesThemBackFromOthersToo) {
   const std::string file = reader->handle("file");
   writer.emplace(server, MountSetup{.session = std::string(kSessionIdBytes, 'o')});

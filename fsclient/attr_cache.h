@@ -39,9 +39,9 @@ class CachedAttributes {
     expired_at_ = now;
   }
 
-  // They were told, in answer to a request sent at `started`, before anybody asked for them.
-  void foresee(const Foresight& foresight, TimePoint started) {
-    if (started >= expired_at_) ahead_ = foresight.told(started);
+  // They were told before anybody asked for them.
+  void foresee(const Foresight& foresight, const Told& told) {
+    if (told.started >= expired_at_) ahead_ = foresight.told(told);
   }
   // Somebody comes to use them: see Foresight.
   void use(Foresight& foresight, TimePoint now) {

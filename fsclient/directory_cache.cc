@@ -361,7 +361,7 @@ std::shared_ptr<Inode> DirectoryCache::learn_entry(const std::shared_ptr<Inode>&
   note_place(**inode, *directory, entry.name(), entry.link_target());
   if (ahead && !facts_.taken_back_since(**inode, told.started)) {
     const std::lock_guard lock((*inode)->mutex);
-    (*inode)->attributes.foresee(core_.foresight, told.started);
+    (*inode)->attributes.foresee(core_.foresight, told.about(entry.node().attr()));
   }
   return std::move(*inode);
 }
@@ -378,7 +378,7 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
                                                                 const schema::WalkListing& listed,
                                                                 const Told& told) {
   const Learnt learnt = told.learnt(core_.scheduler.now());
-  const Ahead ahead = core_.foresight.told(told.started);
+  const Ahead ahead = core_.foresight.told(told);
   std::vector<std::shared_ptr<Inode>> inodes;
   std::vector<ListedEntry> entries;
   inodes.reserve(static_cast<std::size_t>(listed.entries_size()));
@@ -439,9 +439,11 @@ void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,
   const auto known = directory.directory->names.find(name);
   // Only what is known already is kept fresh: a name that is gone here stays gone.
   if (known == directory.directory->names.end() || known->second.inode != inode) return;
+  // Told while somebody was changing it: the answer at hand does not say whether that is over.
+  if (!known->second.learnt.ever()) return;
   // A lease may have told it already.
   if (known->second.learnt.lease == 0) known->second.learnt = learnt;
-  known->second.ahead = core_.foresight.told(told.started);
+  known->second.ahead = core_.foresight.told(told);
 }
 
 void DirectoryCache::handle_walk_end(const std::shared_ptr<Inode>& directory) {

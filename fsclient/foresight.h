@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fsclient/trust.h"
 #include "proto/base/time.h"
 
 namespace tusk::client {
@@ -33,9 +34,10 @@ class Foresight {
   void choose(Duration lifetime) { allowed_ = lifetime >= kLifetimeMin; }
   [[nodiscard]] bool allowed() const { return allowed_; }
 
-  // What has been told in answer to a request sent at `started`.
-  [[nodiscard]] Ahead told(TimePoint started) const {
-    return {started + kAgeMax, walk_.load(std::memory_order_relaxed)};
+  // What has been told so. Not what somebody was changing meanwhile.
+  [[nodiscard]] Ahead told(const Told& answer) const {
+    if (answer.cover == schema::COVER_ONCE) return {};
+    return {answer.started + kAgeMax, walk_.load(std::memory_order_relaxed)};
   }
 
   // A program has gone one step further through a tree. After a pause it is another walk.

@@ -247,7 +247,7 @@ void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::
     number = window_.add(std::max<ByteCount>(attr.size(), kCostMin));
   }
   const std::lock_guard lock(inode.mutex);
-  inode.attributes.foresee(core_.foresight, started);
+  inode.attributes.foresee(core_.foresight, answer.about(attr));
   FileState& file = *inode.file;
   if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(started))
     return;
@@ -261,7 +261,7 @@ void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::
     file.data.fill(0, bytes);
   }
   if (!file.version.is(attr.change()) || !file.data.has({0, attr.size()})) return;
-  file.ahead = core_.foresight.told(started);
+  file.ahead = core_.foresight.told(answer.about(attr));
   file.streamed = number;
 }
 

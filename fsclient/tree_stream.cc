@@ -343,7 +343,7 @@ Result<std::shared_ptr<Inode>> TreeStream::directory_of(Request& request, const 
   if (by_name) names_.learn_name_ahead(*start.parent, start.places[index].name, directory, request.started);
   if (facts_.taken_back_since(*directory, request.started)) return directory;
   const std::lock_guard lock(directory->mutex);
-  directory->attributes.foresee(core_.foresight, request.started);
+  directory->attributes.foresee(core_.foresight, answer_of(request, listing.directory().attr().cover()));
   return directory;
 }
 

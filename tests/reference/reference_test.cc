@@ -247,13 +247,15 @@ class Reference : public testing::TestWithParam<std::uint64_t> {
   void SetUp() override {
     if (const auto reason = no_fuse()) GTEST_SKIP() << "skipped, because " << *reason;
   }
+  static void agree(ExportSetup setup);
 };
 
-TEST_P(Reference, AMountBehavesAsALocalDirectory) {
+void Reference::agree(ExportSetup setup) {
   const std::uint64_t seed = number_from("TUSK_SEED", GetParam());
-  SCOPED_TRACE("replay: TUSK_SEED=" + std::to_string(seed) +
-               " reference_test --gtest_filter='*LocalDirectory/0'");
-  Harness harness({.loopback = {.jitter = std::chrono::microseconds(300), .seed = seed}});
+  SCOPED_TRACE("replay: TUSK_SEED=" + std::to_string(seed) + " reference_test --gtest_filter='*" +
+               testing::UnitTest::GetInstance()->current_test_suite()->name() + "*/0'");
+  setup.loopback = {.jitter = std::chrono::microseconds(300), .seed = seed};
+  Harness harness(std::move(setup));
   ASSERT_EQ(harness.run(seed), "");
   // What is still open was not flushed by a close.
   ::syncfs(Fd(harness.mounted.path().string(), O_RDONLY).get());
@@ -262,6 +264,10 @@ TEST_P(Reference, AMountBehavesAsALocalDirectory) {
   flushed.get_future().get();
   EXPECT_EQ(harness.compare(), "");
 }
+
+TEST_P(Reference, AMountBehavesAsALocalDirectory) { agree({}); }
+
+TEST_P(Reference, AMountWithLeasesBehavesAsALocalDirectory) { agree({.leases = true}); }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Reference, testing::Range<std::uint64_t>(1, 13));
 

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "fsserver/change_watch.h"
 #include "proto/base/check.h"
 #include "proto/base/random.h"
 #include "proto/io/clock.h"
@@ -31,6 +32,13 @@ crypto::Fingerprint client_key() {
   key.bytes.fill(std::byte{7});
   return key;
 }
+
+class ClientsOnly final : public server::ChangeWatch {
+ public:
+  [[nodiscard]] schema::ChangeWatching kind() const override { return schema::WATCH_FANOTIFY; }
+  [[nodiscard]] bool watch_node(std::string_view, const server::Status&) override { return true; }
+  [[nodiscard]] bool watch_names(std::string_view, const server::Fd&) override { return true; }
+};
 
 }  // namespace
 
@@ -54,7 +62,18 @@ TempDir::~TempDir() {
 }
 
 MountedExport::MountedExport(ExportSetup setup)
-    : exported_(setup.exported.empty() ? own_export_.path() : setup.exported) {
+    : exported_(setup.exported.empty() ? own_export_.path() : setup.exported),
+      pushes_(std::make_shared<LoopbackClients>()) {
+  serve(setup);
+  mount(std::move(setup), 's');
+}
+
+MountedExport::MountedExport(MountedExport& beside, ExportSetup setup)
+    : exported_(beside.exported_), pushes_(beside.pushes_), server_(beside.server_) {
+  mount(std::move(setup), 't');
+}
+
+void MountedExport::serve(const ExportSetup& setup) {
   server::ExportSettings settings;
   settings.name = "data";
   settings.path = exported_;
@@ -64,22 +83,27 @@ MountedExport::MountedExport(ExportSetup setup)
   options.exports = {must(server::Export::open(settings, crypto::Secret::random()))};
   options.server_name = "test";
   if (setup.leases)
-    options.watch = [](server::Export& exported, server::ChangeWatch::Events events) {
+    options.watch = [all = setup.lease_all](
+                        server::Export& exported,
+                        server::ChangeWatch::Events events) -> std::unique_ptr<server::ChangeWatch> {
+      if (all) return std::make_unique<ClientsOnly>();
       return must(server::start_inotify(exported, std::move(events)));
     };
-  server_ = std::make_unique<server::FileService>(std::move(options));
-  server_->reach_clients_by(&pushes_);
+  server_ = std::make_shared<server::FileService>(std::move(options));
+  server_->reach_clients_by(pushes_.get());
+}
 
+void MountedExport::mount(ExportSetup setup, char session) {
   setup.loopback.client_key = client_key();
   caller_ = std::make_unique<LoopbackCaller>(*server_, setup.loopback);
   schema::AttachRequest attach;
   attach.set_export_name("data");
-  attach.set_session(std::string(16, 's'));
+  attach.set_session(std::string(16, session));
   attach.set_version(1);
   attach.set_read_only(setup.read_only);
   attach.set_identity_real(!setup.as_user);
   attach.set_leases(setup.leases);
-  pushes_.add(*caller_);
+  pushes_->add(*caller_);
   const schema::AttachReply attached = must(caller_->attach(attach));
 
   scheduler_ = std::make_unique<client::ThreadScheduler>();
@@ -113,8 +137,8 @@ MountedExport::~MountedExport() {
     mount_->abort();
   }
   mount_->wait();
-  pushes_.remove(*caller_);
-  server_->reach_clients_by(nullptr);
+  pushes_->remove(*caller_);
+  if (server_.use_count() == 1) server_->reach_clients_by(nullptr);
   caller_->close();
   scheduler_->stop();
   filesystem_.reset();

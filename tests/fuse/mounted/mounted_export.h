@@ -48,11 +48,15 @@ struct ExportSetup {
   ByteCount cache_bytes = 64 * 1024 * 1024;
   std::optional<client::IdentityMap::User> as_user;  // instead of identity=real
   bool leases = false;  // with changes on the server, those of this process included, seen by inotify
+  // With leases: on every file, as where fanotify watches. Only what clients change is noticed.
+  bool lease_all = false;
 };
 
 class MountedExport {
  public:
   explicit MountedExport(ExportSetup setup = {});
+  // Another client's mount of the same export, which must outlive it.
+  MountedExport(MountedExport& beside, ExportSetup setup);
   ~MountedExport();
   MountedExport(const MountedExport&) = delete;
   MountedExport& operator=(const MountedExport&) = delete;
@@ -68,11 +72,14 @@ class MountedExport {
   [[nodiscard]] server::FileService& server() { return *server_; }
 
  private:
+  void serve(const ExportSetup& setup);
+  void mount(ExportSetup setup, char session);
+
   TempDir own_export_;
   TempDir mountpoint_;
   std::filesystem::path exported_;
-  LoopbackClients pushes_;
-  std::unique_ptr<server::FileService> server_;
+  std::shared_ptr<LoopbackClients> pushes_;
+  std::shared_ptr<server::FileService> server_;
   std::unique_ptr<LoopbackCaller> caller_;
   std::unique_ptr<client::ThreadScheduler> scheduler_;
   std::unique_ptr<client::Mount> mount_;

@@ -16,14 +16,16 @@
 #include <ctime>
 #include <list>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "fsclient/disk_pins.h"
 #include "fsclient/status.h"
 
 namespace tusk::client {
 namespace {
 
-constexpr std::size_t kCommandMax = 64;
+constexpr std::size_t kCommandMax = 16 * 1024;  // a path of the longest kind, every byte of it escaped
 constexpr std::size_t kLineMax = 1024 * 1024;
 constexpr std::size_t kConnectionsMax = 16;  // commands being answered at once
 constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is dropped
@@ -192,18 +194,41 @@ class Server final : public ControlServer {
   }
 
   void serve(int fd) {
-    char buffer[kCommandMax];
-    pollfd ready{.fd = fd, .events = POLLIN};
-    if (::poll(&ready, 1, kCommandTimeoutMs) <= 0) return;
-    const ssize_t size = ::recv(fd, buffer, sizeof buffer, 0);
-    if (size <= 0) return;
-    std::string_view command(buffer, static_cast<std::size_t>(size));
-    while (!command.empty() && command.back() == '\n') command.remove_suffix(1);
+    const std::string line = receive_line(fd);
+    const std::string_view command = std::string_view(line).substr(0, line.find(' '));
+    const std::string_view argument =
+        std::string_view(line).substr(std::min(line.size(), command.size() + 1));
     if (command == "status") send_all(fd, handlers_.status() + "\n");
     if (command == "flush") flush(fd);
     // Answered first: what follows ends this connection, too.
     if (command == "drop" && send_all(fd, fmt::format("{{\"lost_bytes\": {}}}\n", handlers_.pending())))
       handlers_.drop();
+    if (command == "pin") send_all(fd, outcome_of(handlers_.pin, argument));
+    if (command == "unpin") send_all(fd, outcome_of(handlers_.unpin, argument));
+  }
+
+  // Without its end; "" for what is none.
+  static std::string receive_line(int fd) {
+    std::string line;
+    while (line.size() < kCommandMax) {
+      char buffer[4096];
+      pollfd ready{.fd = fd, .events = POLLIN};
+      if (::poll(&ready, 1, kCommandTimeoutMs) <= 0) return {};
+      const ssize_t size = ::recv(fd, buffer, sizeof buffer, 0);
+      if (size <= 0) return {};
+      line.append(buffer, static_cast<std::size_t>(size));
+      if (const auto end = line.find('\n'); end != std::string::npos) return line.substr(0, end);
+    }
+    return {};
+  }
+
+  static std::string outcome_of(const std::function<Result<void>(const std::string&)>& handler,
+                                std::string_view escaped_path) {
+    const Result<std::string> path = unescape_path(escaped_path);
+    const Result<void> outcome = path ? handler(*path) : std::unexpected(path.error());
+    if (outcome) return "{\"ok\": true}\n";
+    const nlohmann::json answer{{"ok", false}, {"error", outcome.error().context}};
+    return answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 
   void flush(int fd) {

@@ -150,12 +150,26 @@ std::vector<std::shared_ptr<Fetch>> FileData::fetches_of(Interval range) const {
   return found;
 }
 
-void FileData::end_fetch(const std::shared_ptr<Fetch>& fetch, ByteCount filled, ByteCount zero_end) {
+// Before valid bytes of that change are added to it.
+void FileData::note_change(std::uint64_t index, Block& block, std::uint64_t change) {
+  const Interval extent = extent_of(index);
+  const bool first = valid_.overlap(extent.begin, extent.end).empty();
+  if (first || block.change != change) block.change = first ? change : 0;
+}
+
+std::uint64_t FileData::change_of(std::uint64_t block) const {
+  const auto place = blocks_.find(block);
+  return place == blocks_.end() ? 0 : place->second.change;
+}
+
+void FileData::end_fetch(const std::shared_ptr<Fetch>& fetch, ByteCount filled, ByteCount zero_end,
+                         std::uint64_t change) {
   if (fetch->stale) return;  // its block does not know it any more
   const std::uint64_t index = index_of(fetch->range.begin);
   Block& block = blocks_.at(index);
   std::erase(block.fetches, fetch);
   const Interval arrived{fetch->range.begin, fetch->range.begin + std::min(filled, fetch->range.size())};
+  if (!arrived.empty() || zero_end > arrived.end) note_change(index, block, change);
   if (!arrived.empty()) {
     if (fetch->into_block)
       valid_.add(arrived.begin, arrived.end);
@@ -184,7 +198,7 @@ void FileData::fill_gaps(std::uint64_t index, Block& block, Interval range,
   }
 }
 
-void FileData::fill(ByteCount offset, std::span<const std::byte> bytes) {
+void FileData::fill(ByteCount offset, std::span<const std::byte> bytes, std::uint64_t change) {
   Interval range{offset, offset + bytes.size()};
   while (!range.empty()) {
     const std::uint64_t index = index_of(range.begin);
@@ -192,6 +206,7 @@ void FileData::fill(ByteCount offset, std::span<const std::byte> bytes) {
     Block& block = block_at(index);
     // A fetch into the same bytes would write to them once they are somebody's to read.
     if (fetched_into(block, part)) replace_buffer(index, block, block.buffer->capacity());
+    note_change(index, block, change);
     fill_gaps(index, block, part, bytes.subspan(part.begin - offset, part.size()));
     range.begin = part.end;
   }
@@ -243,6 +258,7 @@ ByteCount FileData::write(ByteCount offset, std::span<const std::byte> bytes,
     valid_.add(part.begin, part.end);
     newly_dirty += dirty_.add(part.begin, part.end);
     block.writer = writer;
+    block.change = 0;
     unsettled_.insert(index);
     cache_.touch(block.position);
     range.begin = part.end;

@@ -78,9 +78,13 @@ class FileData {
   [[nodiscard]] std::vector<std::shared_ptr<Fetch>> fetches_of(Interval range) const;
   // The call ended: `filled` bytes arrived at the target. Past them, up to `zero_end` (an offset in the
   // file), the file has no bytes on the server but is known to reach further: zeros.
-  void end_fetch(const std::shared_ptr<Fetch>& fetch, ByteCount filled, ByteCount zero_end);
+  // `change`: the file's change counter before the server read them; 0: not known, or they are not its alone.
+  void end_fetch(const std::shared_ptr<Fetch>& fetch, ByteCount filled, ByteCount zero_end,
+                 std::uint64_t change);
   // Bytes of the server that came another way.
-  void fill(ByteCount offset, std::span<const std::byte> bytes);
+  void fill(ByteCount offset, std::span<const std::byte> bytes, std::uint64_t change);
+  // All valid bytes of the block came from the server, with this change counter; 0: they did not.
+  [[nodiscard]] std::uint64_t change_of(std::uint64_t block) const;
 
   // Blocks of `range` stay until release(): somebody is about to read them.
   void hold(Interval range);
@@ -135,6 +139,7 @@ class FileData {
     std::uint64_t sending_generation = 0;
     std::vector<std::shared_ptr<Fetch>> fetches;
     std::uint32_t holds = 0;
+    std::uint64_t change = 0;  // see change_of()
     std::shared_ptr<OpenFile> writer;
     BlockCache::Position position;
   };
@@ -150,6 +155,7 @@ class FileData {
   [[nodiscard]] static bool fetched_into(const Block& block, Interval range);
   [[nodiscard]] static bool in_use_elsewhere(const Block& block, Interval range);
   void fill_gaps(std::uint64_t index, Block& block, Interval range, std::span<const std::byte> bytes);
+  void note_change(std::uint64_t index, Block& block, std::uint64_t change);
   void make_stale(Block& block, Interval range);
   void drop_if_empty(std::uint64_t index);
 

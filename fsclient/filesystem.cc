@@ -34,11 +34,14 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
             InodeTable(attached.root().handle()),
             call_max_of(attached)},
       facts_(core_),
+      kept_(core_, facts_, options_.disk),
       names_(core_, facts_),
       tree_(core_, facts_, names_),
-      small_files_(core_, facts_, names_, tree_),
-      reader_(core_),
+      small_files_(core_, facts_, names_, tree_, kept_),
+      reader_(core_, kept_),
       write_behind_(core_, facts_) {
+  if (options_.disk != nullptr)
+    options_.disk->on_trouble([this](const std::string& what) { core_.last_error.set(what); });
   core_.foresight.choose(lifetime_of(attached, options_.lifetime));
   take_terms(attached);
   facts_.learn(*core_.inodes.root(), attached.root().attr(), scheduler.now());
@@ -104,6 +107,32 @@ void Filesystem::handle_attached(const schema::AttachReply& attached) {
   });
   if (locks_held) core_.last_error.set("the server restarted: locks taken before are gone");
   forget_locks();
+}
+
+// ---------------------------------------------------------------- the disk cache
+
+namespace {
+
+std::unexpected<Error> no_disk_cache() {
+  return fail(ErrorCode::kUnsupported, "the mount has no disk cache: mount it with -o cache=DIR");
+}
+
+}  // namespace
+
+Result<void> Filesystem::pin(const std::string& path) {
+  if (kept_.disk() == nullptr) return no_disk_cache();
+  TUSK_TRY(kept_.disk()->pin(path));
+  // What is in memory is not read from the disk, and would not be found out to be pinned.
+  for (const InodePointer& inode : core_.inodes.all_remembered()) {
+    const std::lock_guard lock(inode->mutex);
+    kept_.keep(*inode, kWholeFile);
+  }
+  return {};
+}
+
+Result<void> Filesystem::unpin(const std::string& path) {
+  if (kept_.disk() == nullptr) return no_disk_cache();
+  return kept_.disk()->unpin(path);
 }
 
 }  // namespace tusk::client

@@ -26,6 +26,7 @@
 #include "fsclient/facts.h"
 #include "fsclient/handle_table.h"
 #include "fsclient/identity_map.h"
+#include "fsclient/kept_blocks.h"
 #include "fsclient/reader.h"
 #include "fsclient/small_files.h"
 #include "fsclient/tree_stream.h"
@@ -104,6 +105,7 @@ class Filesystem {
     std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
     // When the newest of what the server is known to have received was sent; none: leases are not trusted.
     std::function<TimePoint()> confirmed;
+    DiskCache* disk = nullptr;  // where blocks are kept between mounts; outlives the file system
   };
 
   // `caller`, `scheduler` and `kernel` must outlive it. Before it is destroyed no call may be in flight
@@ -176,6 +178,12 @@ class Filesystem {
   [[nodiscard]] ByteCount cache_used() const { return core_.cache.budget()->used(); }
   [[nodiscard]] ByteCount cache_cap() const { return core_.cache.budget()->cap(); }
   [[nodiscard]] std::size_t inodes_known() { return core_.inodes.remembered(); }
+
+  // What is at `path` (relative to the mount) or below is kept on this machine's disk, or not any more.
+  [[nodiscard]] Result<void> pin(const std::string& path);
+  [[nodiscard]] Result<void> unpin(const std::string& path);
+  // Null: there is none.
+  [[nodiscard]] const DiskCache* disk() const { return kept_.disk(); }
 
   // What the mount rests on now: "leases (fanotify)", "leases (inotify)" or "lifetimes".
   [[nodiscard]] std::string coherence() const;
@@ -293,6 +301,7 @@ class Filesystem {
   Remote remote_;
   Core core_;
   Facts facts_;
+  KeptBlocks kept_;
   DirectoryCache names_;
   TreeStream tree_;
   SmallFiles small_files_;

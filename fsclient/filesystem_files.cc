@@ -103,7 +103,7 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const Shar
     state.last_write = core_.scheduler.now();
     state.data_handed_out = true;
     state.data.forget(range);
-    state.data.fill(range.begin, bytes.bytes);
+    state.data.fill(range.begin, bytes.bytes, 0);
     if (!file->synchronous()) note_uncommitted(state);
   }
 }

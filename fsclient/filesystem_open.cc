@@ -160,7 +160,10 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     if (reads && start > 0) {
       open.set_read_ahead(static_cast<std::uint32_t>(start));
       call.reply_body = allocate_bytes(start);
-      if (inode->file->data.has({0, start})) open.set_known_change(inode->file->version.value());
+      if (inode->file->data.has({0, start}))
+        open.set_known_change(inode->file->version.value());
+      else
+        open.set_known_change(kept_.change_of_start(*inode, start));
     }
   }
   const MutableSharedBytes body = call.reply_body;
@@ -207,8 +210,9 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       file.capability_absent = file.capability_absent && keep;
     }
     if (!body.empty() && !inode->written_since(told.started)) {
-      file.data.fill(0, body);
+      file.data.fill(0, body, attr.change);
       core_.counters.fetched += body.size();
+      kept_.keep(*inode, {0, body.size()});
     }
   }
   core_.cache.trim();

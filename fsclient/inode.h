@@ -72,6 +72,9 @@ struct FileState {
   TimePoint opened_at = TimePoint::min();
   std::uint64_t streamed = 0;  // its place among the files nobody has opened yet; 0: none
   std::vector<std::move_only_function<void()>> ahead_waiters;  // run when they are there, or will not come
+
+  // Kept_blocks.h asks the server of which change the file is: who waits to hear it.
+  std::vector<std::move_only_function<void(std::uint64_t)>> waiting_for_change;
 };
 
 class Inode : public std::enable_shared_from_this<Inode> {

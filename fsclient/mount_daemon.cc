@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "fsclient/disk_folder.h"
 #include "fsclient/filesystem.h"
 #include "fsclient/known_servers.h"
 #include "fsclient/mount.h"
@@ -127,11 +128,22 @@ class Flushed {
   bool done_ = false;
 };
 
+// Null: none is wanted, or another mount uses it. A folder that can never be used is the user's mistake.
+Result<std::unique_ptr<DiskFolder>> open_disk_folder(const MountSettings& settings,
+                                                     const rpc::Channel& channel) {
+  if (settings.cache_folder.empty()) return nullptr;
+  auto folder = DiskFolder::open(settings.cache_folder, channel.server_fingerprint().to_text(),
+                                 settings.url.export_name);
+  if (folder || folder.error().code != from_errno(EBUSY)) return folder;
+  spdlog::warn("{}", folder.error().context);
+  return nullptr;
+}
+
 // The running mount, wired together. Members in the order they come to life.
 class MountedServer {
  public:
-  MountedServer(const MountSettings& settings, rpc::Channel& channel)
-      : settings_(settings), channel_(channel) {
+  MountedServer(const MountSettings& settings, rpc::Channel& channel, std::unique_ptr<DiskFolder> disk_folder)
+      : settings_(settings), channel_(channel), disk_folder_(std::move(disk_folder)) {
     const schema::AttachReply attached = channel.attached();
     facts_ = {.version = TUSK_VERSION,
               .mountpoint = settings.mountpoint,
@@ -148,6 +160,7 @@ class MountedServer {
                                                   .acls = settings.acls && facts_.identity_real,
                                                   .auto_unmount = settings.auto_unmount,
                                                   .kernel_options = settings.kernel_options});
+    open_disk_cache();
     const ByteCount cache = settings.cache_bytes != 0 ? settings.cache_bytes : cache_bytes_default();
     filesystem_ = std::make_unique<Filesystem>(
         channel, scheduler_, *mount_, attached,
@@ -157,7 +170,8 @@ class MountedServer {
                             .lifetime = settings.attr_timeout,
                             .read_only = facts_.read_only,
                             .path = [&channel] { return channel.stats(); },
-                            .confirmed = [&channel] { return channel.confirmed(); }});
+                            .confirmed = [&channel] { return channel.confirmed(); },
+                            .disk = disk_cache_.get()});
     channel.observe(
         {.reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
          .pushed =
@@ -169,6 +183,7 @@ class MountedServer {
   ~MountedServer() {
     control_.reset();
     mount_->wait();
+    disk_scheduler_.stop();  // what it has read is of no use any more, but what it has to write is
     channel_.close();
     scheduler_.stop();
     filesystem_.reset();
@@ -182,7 +197,9 @@ class MountedServer {
          .pending = [this] { return filesystem_->pending_bytes(); },
          .connected = [this] { return channel_.stats().connected; },
          .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); },
-         .drop = [this] { drop(); }});
+         .drop = [this] { drop(); },
+         .pin = [this](const std::string& path) { return filesystem_->pin(path); },
+         .unpin = [this](const std::string& path) { return filesystem_->unpin(path); }});
     if (control)
       control_ = std::move(*control);
     else
@@ -218,6 +235,14 @@ class MountedServer {
   }
 
  private:
+  void open_disk_cache() {
+    if (!disk_folder_) return;
+    const ByteCount size =
+        settings_.cache_folder_bytes != 0 ? settings_.cache_folder_bytes : disk_folder_->default_size();
+    disk_cache_ = std::make_unique<DiskCache>(
+        DiskCache::Options{.folder = disk_folder_->path(), .bytes_max = size}, disk_scheduler_);
+  }
+
   // Everything that programs wrote is on the server. False if there is no time for that.
   bool flush() {
     const auto flushed = std::make_shared<Flushed>();
@@ -229,7 +254,10 @@ class MountedServer {
   rpc::Channel& channel_;
   MountFacts facts_;
   std::atomic<bool> impatient_{false};
+  const std::unique_ptr<DiskFolder> disk_folder_;  // null: no disk cache
+  std::unique_ptr<DiskCache> disk_cache_;
   ThreadScheduler scheduler_;
+  ThreadScheduler disk_scheduler_;
   std::unique_ptr<Mount> mount_;
   std::unique_ptr<Filesystem> filesystem_;
   std::unique_ptr<ControlServer> control_;
@@ -250,8 +278,10 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
     return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
 
+  TUSK_ASSIGN(std::unique_ptr<DiskFolder> disk_folder, open_disk_folder(settings, *channel));
+
   std::atomic<bool> over{false};
-  MountedServer mounted(settings, *channel);
+  MountedServer mounted(settings, *channel, std::move(disk_folder));
   TUSK_TRY(mounted.start());
   std::thread ending;
   std::thread listening([&] {
@@ -316,6 +346,8 @@ std::string explain(const Error& error, const MountSettings& settings) {
     case ErrorCode::kVersionMismatch:
       return fmt::format(
           "{} speaks another version of the protocol: use the same version of Tusk on both machines", server);
+    case ErrorCode::kBadConfig:
+      return error.context;
     default:
       return error.message();
   }

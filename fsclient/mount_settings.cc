@@ -11,6 +11,8 @@
 #include <functional>
 #include <numeric>
 
+#include "fsclient/disk_folder.h"
+
 namespace tusk::client {
 namespace {
 
@@ -112,6 +114,19 @@ Result<void> set_cache(MountSettings& settings, const std::string& value) {
   return {};
 }
 
+Result<void> set_cache_folder(MountSettings& settings, const std::string& value) {
+  std::error_code failed;
+  settings.cache_folder = std::filesystem::absolute(value, failed);
+  if (failed) return fail(ErrorCode::kBadConfig, failed.message());
+  return {};
+}
+
+Result<void> set_cache_size(MountSettings& settings, const std::string& value) {
+  TUSK_ASSIGN(settings.cache_folder_bytes, parse_size(value));
+  if (settings.cache_folder_bytes < DiskFolder::kBytesMin) return fail(ErrorCode::kBadConfig, "at least 64M");
+  return {};
+}
+
 constexpr Option kOptions[] = {
     {"ro", "", "read-only",
      [](MountSettings& s, const std::string&) -> Result<void> { return s.read_only = true, Result<void>(); }},
@@ -137,6 +152,10 @@ constexpr Option kOptions[] = {
     {"cache_mem", "SIZE",
      "memory for file data, e.g. 256M (default 128M, more on long fast paths, at most 1G or 1/8 of RAM)",
      set_cache},
+    {"cache", "DIR", "keep file data in this folder of this machine between mounts (made if there is none)",
+     set_cache_folder},
+    {"cache_size", "SIZE", "of that folder, for each export (default: a tenth of what is free, at most 10G)",
+     set_cache_size},
     {"attr_timeout", "SECONDS", "how long names and attributes are trusted (default: the server says, 1)",
      [](MountSettings& s, const std::string& v) { return assign(s.attr_timeout, parse_seconds(v)); }},
     {"outage", "wait|fail:SECONDS", "while the server is out of reach: wait (default), or fail after a while",

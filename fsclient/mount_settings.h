@@ -35,7 +35,9 @@ struct MountSettings {
   std::optional<uid_t> uid;  // as whom the server's user appears; implies identity=user
   std::optional<gid_t> gid;
   mode_t umask = 0;
-  ByteCount cache_bytes = 0;  // 0: cache_bytes_default()
+  ByteCount cache_bytes = 0;           // 0: cache_bytes_default()
+  std::filesystem::path cache_folder;  // empty: no disk cache
+  ByteCount cache_folder_bytes = 0;    // 0: DiskFolder::default_size()
   std::optional<Duration> attr_timeout;
   rpc::OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};

@@ -56,7 +56,7 @@ void Reader::advance(const Operation& op) {
   for (const Interval& left : advice.give_up) give_up(data, left, after);
   const bool waits = !there && may_wait(op, range);
   if (waits) {
-    for (auto& fetch : data.begin_fetches(range, op->file->read_ahead.grain(), inode.size(), core_.call_max))
+    for (auto& fetch : data.begin_fetches(range, grain_of(*op->file, range), inode.size(), core_.call_max))
       start(op->file, std::move(fetch), after);
     for (const auto& fetch : data.fetches_of(range)) {
       fetch->waiters.push_back(op);
@@ -65,8 +65,16 @@ void Reader::advance(const Operation& op) {
   }
   fetch_ahead(op->file, advice.fetch, after);
   if (!there) return;
-  if (first_round) core_.counters.read_from_cache += range.size();
+  if (first_round) {
+    core_.counters.read_from_cache += range.size();
+    kept_.keep(inode, range);
+  }
   end(*op, data.lend(range), after);
+}
+
+// The disk reads and checks whole blocks.
+ByteCount Reader::grain_of(const OpenFile& file, Interval range) const {
+  return kept_.has_some_of(*file.inode, range) ? kBlockSize : file.read_ahead.grain();
 }
 
 // One that has little to fetch should not stand behind the kernel's read-ahead of other files: a quarter of
@@ -138,7 +146,7 @@ void Reader::fetch_ahead(const std::shared_ptr<OpenFile>& file, const std::vecto
   Inode& inode = *file->inode;
   for (const Interval& range : ranges) {
     for (auto& fetch :
-         inode.file->data.begin_fetches(range, file->read_ahead.grain(), inode.size(), core_.call_max)) {
+         inode.file->data.begin_fetches(range, grain_of(*file, range), inode.size(), core_.call_max)) {
       fetch->read_ahead = true;
       ahead_in_flight_ += fetch->range.size();
       start(file, std::move(fetch), after);
@@ -169,7 +177,23 @@ void Reader::handle_close(const std::shared_ptr<OpenFile>& file) {
 
 void Reader::start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after) {
   fetch->started = core_.scheduler.now();
-  after.add([this, file, fetch = std::move(fetch)] { call(file, fetch); });
+  const bool kept = kept_.has_some_of(*file->inode, fetch->range);
+  after.add([this, kept, file, fetch = std::move(fetch)] { kept ? bring(file, fetch) : call(file, fetch); });
+}
+
+// From the disk of this machine, else from the server.
+void Reader::bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch) {
+  kept_.bring(file->inode, fetch->range, fetch->target, [this, file, fetch](std::uint64_t change) {
+    Deferred after;
+    Inode& inode = *file->inode;
+    const std::lock_guard lock(inode.mutex);
+    if (!fetch->stale && change == 0) return after.add([this, file, fetch] { call(file, fetch); });
+    if (fetch->read_ahead) ahead_in_flight_ -= fetch->range.size();
+    const bool right = inode.file->version.is(change) && !inode.written_since(fetch->started);
+    inode.file->data.end_fetch(fetch, right ? fetch->range.size() : 0, 0, change);
+    after.add([this] { core_.cache.trim(); });
+    go_on(fetch, {}, after);
+  });
 }
 
 void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch) {
@@ -215,6 +239,11 @@ void Reader::finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr
   if (fetch->read_ahead) ahead_in_flight_ -= fetch->range.size();
   const Result<void> outcome = take_in(inode, fetch, reply);
   after.add([this] { core_.cache.trim(); });  // the last answer may come when nobody reads any more
+  go_on(fetch, outcome, after);
+}
+
+// With the inode's mutex held.
+void Reader::go_on(const std::shared_ptr<Fetch>& fetch, const Result<void>& outcome, Deferred& after) {
   for (const Operation& op : std::exchange(fetch->waiters, {})) {
     if (op->ended) continue;
     --op->waiting;
@@ -231,14 +260,14 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
                              const Result<rpc::CallReply>& reply) {
   FileState& file = *inode.file;
   if (!reply) {
-    file.data.end_fetch(fetch, 0, 0);
+    file.data.end_fetch(fetch, 0, 0, 0);
     return std::unexpected(reply.error());
   }
   const schema::ReadReply& read = reply->message.read();
   const ByteCount filled = reply->body_size;
   if (read.compressed() || read.length() != filled || filled > fetch->range.size() ||
       (filled < fetch->range.size() && !read.end_of_file())) {
-    file.data.end_fetch(fetch, 0, 0);
+    file.data.end_fetch(fetch, 0, 0, 0);
     return fail(ErrorCode::kMalformed, "a READ reply whose parts disagree");
   }
   core_.counters.fetched += filled;
@@ -246,7 +275,7 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
   const bool ours = inode.written_since(fetch->started);
   // Past the server's end of file there can be bytes that programs have written and it has not got yet,
   // and a hole before them.
-  file.data.end_fetch(fetch, filled, ours ? inode.size() : 0);
+  file.data.end_fetch(fetch, filled, ours ? inode.size() : 0, ours ? 0 : read.change());
   if (ours || fetch->stale) return {};
   if (!file.version.is(read.change())) {
     file.version.mix();  // others change it while we read
@@ -257,6 +286,7 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
     inode.attributes.adjust([end](Attributes& attr) { attr.size = std::min(attr.size, end); });
     inode.attributes.expire(core_.scheduler.now());
   }
+  kept_.keep(inode, fetch->range);
   return {};
 }
 

@@ -11,6 +11,7 @@
 
 #include "fsclient/core.h"
 #include "fsclient/deferred.h"
+#include "fsclient/kept_blocks.h"
 #include "fsclient/stream_census.h"
 #include "fsclient/waiting_reads.h"
 
@@ -46,7 +47,7 @@ class Reader {
   // A short miss is answered before bulk transfers.
   static constexpr ByteCount kInteractiveMax = 128 * 1024;
 
-  explicit Reader(Core& core) : core_(core) {}
+  Reader(Core& core, KeptBlocks& kept) : core_(core), kept_(kept) {}
 
   // `file` is open for reading.
   void read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval range, ReadDone done);
@@ -62,6 +63,7 @@ class Reader {
 
   void proceed(const Operation& op);
   void advance(const Operation& op);
+  [[nodiscard]] ByteCount grain_of(const OpenFile& file, Interval range) const;
   [[nodiscard]] bool may_wait(const Operation& op, Interval range);
   void leave(ByteCount size);
   void take_turn(const Operation& op);
@@ -71,9 +73,11 @@ class Reader {
                    Deferred& after);
   void give_up(FileData& data, Interval range, Deferred& after);
   void start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after);
+  void bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);
   void call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);
   void finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch,
               Result<rpc::CallReply> reply);
+  void go_on(const std::shared_ptr<Fetch>& fetch, const Result<void>& outcome, Deferred& after);
   static Result<rpc::CallReply> unpack(const Fetch& fetch, rpc::CallReply reply);
   Result<void> take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
                        const Result<rpc::CallReply>& reply);
@@ -83,6 +87,7 @@ class Reader {
   [[nodiscard]] ByteCount waiting_bulk_max() const { return in_flight_max() / 4 * 3; }
 
   Core& core_;
+  KeptBlocks& kept_;
   StreamCensus census_;
   WaitingReads<ReadOperation> waiting_reads_;
   std::atomic<ByteCount> ahead_in_flight_{0};  // bytes asked for that nobody waited for then

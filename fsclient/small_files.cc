@@ -145,7 +145,10 @@ bool SmallFiles::claim(Inode& file, TimePoint run_started, ByteCount& size, std:
     return false;
   state.asked_ahead = true;
   size = file.size();
-  if (!state.version.mixed() && state.data.has({0, size})) known_change = state.version.value();
+  if (!state.version.mixed() && state.data.has({0, size}))
+    known_change = state.version.value();
+  else
+    known_change = kept_.change_of_start(file, size);
   return true;
 }
 
@@ -192,7 +195,8 @@ void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
   }
   if (!reply && reply.error().code == ErrorCode::kUnsupported) unknown_ = true;
   for (const Folder& folder : request->folders)
-    for (const auto& file : folder.files) release(*file);
+    for (const auto& file : folder.files)
+      if (!request->kept.contains(file.get())) release(*file);
   core_.cache.trim();
 }
 
@@ -207,7 +211,7 @@ void SmallFiles::release(Inode& file) {
   for (auto& waiter : waiters) waiter();
 }
 
-Result<void> SmallFiles::take_in(const Request& request, rpc::CallReply& reply) {
+Result<void> SmallFiles::take_in(Request& request, rpc::CallReply& reply) {
   const schema::ReadFilesReply& told = reply.message.read_files();
   const auto malformed = [] {
     return fail(ErrorCode::kMalformed, "a READ_FILES reply whose parts disagree");
@@ -225,7 +229,7 @@ Result<void> SmallFiles::take_in(const Request& request, rpc::CallReply& reply) 
     if (file.length() > bytes.size() - offset || file.folder() >= request.folders.size()) return malformed();
     const Folder& folder = request.folders[file.folder()];
     if (file.name() >= folder.files.size()) return malformed();
-    take_in(folder, file.name(), file, bytes.bytes.subspan(offset, file.length()),
+    take_in(request, folder, file.name(), file, bytes.bytes.subspan(offset, file.length()),
             client::Told(request.started, reply.message, {}));
     offset += file.length();
   }
@@ -233,8 +237,9 @@ Result<void> SmallFiles::take_in(const Request& request, rpc::CallReply& reply) 
 }
 
 // Bytes are taken only if all that is here of the file, in the kernel's memory too, is of the same change.
-void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::FileBytes& told,
-                         std::span<const std::byte> bytes, const Told& answer) {
+void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t index,
+                         const schema::FileBytes& told, std::span<const std::byte> bytes,
+                         const Told& answer) {
   const TimePoint started = answer.started;
   Inode& inode = *folder.files[index];
   const schema::Attr& attr = told.node().attr();
@@ -246,22 +251,52 @@ void SmallFiles::take_in(const Folder& folder, std::size_t index, const schema::
     const std::lock_guard lock(mutex_);
     number = window_.add(std::max<ByteCount>(attr.size(), kCostMin));
   }
+  Deferred after;
   const std::lock_guard lock(inode.mutex);
   inode.attributes.foresee(core_.foresight, answer.about(attr));
   FileState& file = *inode.file;
   if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(started))
     return;
+  const bool elsewhere = told.unchanged() && !file.data.has({0, attr.size()});
+  if (!told.unchanged() && bytes.size() != attr.size()) return;
+  if ((elsewhere || !told.unchanged()) && !file.version.is(attr.change())) {
+    if (file.data_handed_out || !inode.open_files.empty()) return;
+    file.data.forget(kWholeFile);
+    file.version.set(attr.change());
+  }
+  if (elsewhere)
+    return after.add([this, &request, file = folder.files[index], change = attr.change(), size = attr.size(),
+                      number] { bring(request, file, change, size, number); });
   if (!told.unchanged()) {
-    if (bytes.size() != attr.size()) return;
-    if (!file.version.is(attr.change())) {
-      if (file.data_handed_out || !inode.open_files.empty()) return;
-      file.data.forget(kWholeFile);
-      file.version.set(attr.change());
-    }
-    file.data.fill(0, bytes);
+    file.data.fill(0, bytes, attr.change());
+    kept_.keep(inode, kWholeFile);
   }
   if (!file.version.is(attr.change()) || !file.data.has({0, attr.size()})) return;
   file.ahead = core_.foresight.told(answer.about(attr));
+  file.streamed = number;
+}
+
+// From this machine's disk; who waits for the file goes on then.
+void SmallFiles::bring(Request& request, const std::shared_ptr<Inode>& file, std::uint64_t change,
+                       ByteCount size, std::uint64_t number) {
+  request.kept.insert(file.get());
+  const MutableSharedBytes target = allocate_bytes(size);
+  kept_.read(
+      file, {0, size}, target, change,
+      [this, file, target, number, ahead = core_.foresight.told(request.started)](std::uint64_t brought) {
+        if (brought != 0) take_in_kept(*file, {target.owner, target.bytes}, brought, ahead, number);
+        release(*file);
+      });
+}
+
+void SmallFiles::take_in_kept(Inode& inode, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,
+                              std::uint64_t number) {
+  const std::lock_guard lock(inode.mutex);
+  FileState& file = *inode.file;
+  const bool same = file.version.is(change) && inode.attributes.value().change == change;
+  if (!same || !file.data.all_settled()) return;
+  file.data.fill(0, bytes.bytes, change);
+  file.ahead = ahead;
   file.streamed = number;
 }
 

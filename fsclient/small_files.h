@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "fsclient/core.h"
 #include "fsclient/directory_cache.h"
 #include "fsclient/facts.h"
+#include "fsclient/kept_blocks.h"
 #include "fsclient/tree_stream.h"
 
 namespace tusk::client {
@@ -41,8 +43,8 @@ class SmallFiles {
   static constexpr std::uint32_t kMissesMax = 8;
   static constexpr std::size_t kDirectoriesAhead = 64;
 
-  SmallFiles(Core& core, Facts& facts, DirectoryCache& names, TreeStream& tree)
-      : core_(core), facts_(facts), names_(names), tree_(tree) {}
+  SmallFiles(Core& core, Facts& facts, DirectoryCache& names, TreeStream& tree, KeptBlocks& kept)
+      : core_(core), facts_(facts), names_(names), tree_(tree), kept_(kept) {}
 
   // A program opens the file to read it.
   void note_open(const std::shared_ptr<Inode>& file);
@@ -65,6 +67,7 @@ class SmallFiles {
     ByteCount cost = 0;
     TimePoint started{};
     MutableSharedBytes body;
+    std::set<const Inode*> kept;  // their bytes are on this machine's disk and on their way from there
   };
 
   // What is known of an open at its beginning.
@@ -85,15 +88,20 @@ class SmallFiles {
   [[nodiscard]] bool claim(Inode& file, TimePoint run_started, ByteCount& size, std::uint64_t& known_change);
   void send(const std::shared_ptr<Request>& request);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
-  Result<void> take_in(const Request& request, rpc::CallReply& reply);
-  void take_in(const Folder& folder, std::size_t index, const schema::FileBytes& told,
+  Result<void> take_in(Request& request, rpc::CallReply& reply);
+  void take_in(Request& request, const Folder& folder, std::size_t index, const schema::FileBytes& told,
                std::span<const std::byte> bytes, const Told& answer);
+  void bring(Request& request, const std::shared_ptr<Inode>& file, std::uint64_t change, ByteCount size,
+             std::uint64_t number);
+  void take_in_kept(Inode& file, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,
+                    std::uint64_t number);
   void release(Inode& file);
 
   Core& core_;
   Facts& facts_;
   DirectoryCache& names_;
   TreeStream& tree_;
+  KeptBlocks& kept_;
 
   std::mutex mutex_;  // leaf
   AheadWindow window_{kWindowFirst, kWindowMax};

@@ -10,6 +10,30 @@ namespace tusk::client {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+Json disk_cache_json(const DiskCache* disk) {
+  if (disk == nullptr) return nullptr;
+  const DiskCacheStats stats = disk->stats();
+  return {{"folder", stats.folder.string()},
+          {"used_bytes", stats.used_bytes},
+          {"max_bytes", stats.max_bytes},
+          {"pinned_bytes", stats.pinned_bytes},
+          {"blocks", stats.blocks},
+          {"hits", stats.hits},
+          {"hit_bytes", stats.hit_bytes},
+          {"stored_bytes", stats.stored_bytes},
+          {"evicted_bytes", stats.evicted_bytes},
+          {"skipped_bytes", stats.skipped_bytes},
+          {"damaged", stats.damaged},
+          {"pending_bytes", stats.pending_bytes},
+          {"loading", stats.loading},
+          {"problem", stats.problem},
+          {"pins", stats.pins}};
+}
+
+}  // namespace
+
 std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, Filesystem& filesystem,
                         TimePoint now) {
   const Counters& counters = filesystem.counters();
@@ -57,6 +81,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"operations", counters.operations.load()},
       {"cache_used_bytes", filesystem.cache_used()},
       {"cache_max_bytes", filesystem.cache_cap()},
+      {"disk_cache", disk_cache_json(filesystem.disk())},
       {"inodes", filesystem.inodes_known()},
       {"coherence", filesystem.coherence()},
       {"leases", filesystem.leases_held()},
@@ -104,6 +129,29 @@ std::string advice_when_refused(const Json& json) {
       server.substr(server.rfind('/') + 1), json.at("client_key").get<std::string>());
 }
 
+// Nothing without a disk cache; an older daemon does not say.
+std::vector<std::pair<std::string, std::string>> disk_cache_rows(const Json& json) {
+  const auto found = json.find("disk_cache");
+  if (found == json.end() || found->is_null()) return {};
+  const Json& disk = *found;
+  const auto size = [&disk](const char* key) { return size_text(disk.at(key).get<double>()); };
+  std::vector<std::pair<std::string, std::string>> rows;
+  rows.emplace_back("disk cache",
+                    fmt::format("{} of {} in {}{}", size("used_bytes"), size("max_bytes"),
+                                disk.at("folder").get<std::string>(),
+                                disk.at("loading").get<bool>() ? " (being looked through)" : ""));
+  std::string traffic = fmt::format("{} read from it, {} stored", size("hit_bytes"), size("stored_bytes"));
+  if (const auto damaged = disk.at("damaged").get<std::uint64_t>(); damaged > 0)
+    traffic += fmt::format(", {} damaged blocks fetched anew", damaged);
+  rows.emplace_back("", traffic);
+  const auto pins = disk.at("pins").get<std::vector<std::string>>();
+  for (const std::string& pin : pins)
+    rows.emplace_back(&pin == pins.data() ? "pinned" : "", pin.empty() ? "all of it" : pin);
+  if (const auto problem = disk.at("problem").get<std::string>(); !problem.empty())
+    rows.emplace_back("", "PROBLEM: " + problem);
+  return rows;
+}
+
 std::string describe(const Json& json) {
   const Json& path = json.at("path");
   const auto number = [](const Json& from, const char* key) { return from.at(key).get<double>(); };
@@ -133,6 +181,7 @@ std::string describe(const Json& json) {
       fmt::format("{}, {:.0f} held", json.at("coherence").get<std::string>(), number(json, "leases")));
   row("memory", fmt::format("{} of {}", size_text(number(json, "cache_used_bytes")),
                             size_text(number(json, "cache_max_bytes"))));
+  for (const auto& [name, value] : disk_cache_rows(json)) row(name, value);
   const std::string last_error = json.at("last_error").get<std::string>();
   row("last error", last_error.empty() ? "none" : last_error);
   return text;

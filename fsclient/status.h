@@ -8,6 +8,9 @@
 //            nothing is pending: {"pending_bytes": 0, "flushed": true}
 //   drop     {"lost_bytes": N}; then the mount is taken from its users and the daemon ends, without waiting
 //            for the server
+//   pin PATH, unpin PATH
+//            PATH is relative to the mount, as escape_path() writes it. {"ok": true}, or {"ok": false,
+//            "error": why}
 //
 // Keys of `status` (stable: keys are added, never changed; times in seconds, sizes in bytes):
 //
@@ -39,6 +42,13 @@
 //   lookups_cached     of these, without asking the server
 //   operations         of all kinds
 //   cache_used_bytes, cache_max_bytes
+//   disk_cache         null without -o cache=DIR, else an object: folder, used_bytes, max_bytes,
+//   pinned_bytes,
+//                      blocks; since the mount: hits (blocks), hit_bytes, stored_bytes, evicted_bytes,
+//                      skipped_bytes (not stored: the disk was too slow, or full), damaged (blocks that were
+//                      not what had been written); pending_bytes (on their way to the disk), loading (true
+//                      until what is there from before is known), problem (why nothing is stored, or ""),
+//                      pins (paths)
 //   inodes             that the kernel knows
 //   coherence          what cached facts rest on: "leases (fanotify)", "leases (inotify)" or "lifetimes"
 //   leases             files and directories whose attributes are under a lease
@@ -98,6 +108,8 @@ class ControlServer {
     std::function<bool()> connected;
     std::function<void(Done<void>)> flush;
     std::function<void()> drop;
+    std::function<Result<void>(const std::string& path)> pin;
+    std::function<Result<void>(const std::string& path)> unpin;
   };
 
   // Makes a socket of this daemon's own, and removes those of dead daemons.

@@ -17,6 +17,7 @@
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 #include "fsclient/umount_command.h"
+#include "fsclient/warm_command.h"
 
 namespace tusk::client {
 
@@ -143,6 +144,8 @@ int status(const std::string& mountpoint, bool as_json) {
 constexpr const char* kExamples = R"(Examples:
   tusk mount 'tusk://files.example.org/data#TOKEN' /mnt/data      what `tuskd share` printed
   tusk mount -o ro,cache_mem=1G tusk://[2001:db8::7]:8875/data /mnt/data
+  tusk mount -o cache=$HOME/.cache/tusk,cache-size=50G URL /mnt/data   what was read is read from here tomorrow
+  tusk pin /mnt/data/films/today                                  brings it here, and keeps it
   tusk status /mnt/data
   tusk umount /mnt/data                                           waits until all is on the server)";
 
@@ -188,6 +191,17 @@ int run_command_line(int argc, char** argv) {
   status_command->add_option("MOUNTPOINT", mountpoint, "default: all of this user's mounts");
   status_command->add_flag("--json", as_json, "for programs: one object, or a list without MOUNTPOINT");
 
+  std::vector<std::string> paths;
+  const auto add_paths_command = [&](const std::string& name, const std::string& what) {
+    CLI::App* command = app.add_subcommand(name, what);
+    command->add_option("PATH", paths, "files or folders on a mount with -o cache=DIR")->required();
+    return command;
+  };
+  CLI::App* warm_command = add_paths_command("warm", "Bring what is below PATH to the disk cache");
+  CLI::App* pin_command =
+      add_paths_command("pin", "Bring it there and keep it there, with what is added to it");
+  CLI::App* unpin_command = add_paths_command("unpin", "It may go again when there is no room");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -197,6 +211,9 @@ int run_command_line(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(log_level));
   if (umount_command->parsed()) return umount_at(resolve_mountpoint(mountpoint), way);
   if (status_command->parsed()) return status(mountpoint, as_json);
+  if (warm_command->parsed()) return warm_paths(paths);
+  if (pin_command->parsed()) return pin_paths(paths);
+  if (unpin_command->parsed()) return unpin_paths(paths);
 
   Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);
   if (!parsed) return complain(kUsage, parsed.error().context);

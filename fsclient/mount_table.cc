@@ -54,6 +54,13 @@ std::optional<MountedAt> mounted_at(const std::filesystem::path& path) {
   return std::nullopt;
 }
 
+std::optional<MountedAt> mount_of(const std::filesystem::path& path) {
+  for (std::filesystem::path place = path;; place = place.parent_path()) {
+    if (auto mount = mounted_at(place)) return mount;
+    if (!place.has_relative_path()) return std::nullopt;
+  }
+}
+
 namespace {
 
 std::filesystem::path resolve(const std::filesystem::path& path, int links_left) {

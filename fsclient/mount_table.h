@@ -25,6 +25,9 @@ struct MountedAt {
 // not count.
 [[nodiscard]] std::optional<MountedAt> mounted_at(const std::filesystem::path& path);
 
+// What `path`, absolute and normal, lies on.
+[[nodiscard]] std::optional<MountedAt> mount_of(const std::filesystem::path& path);
+
 // Absolute and free of symbolic links. What is mounted at the end of it is not touched: it may be a mount
 // that hangs.
 [[nodiscard]] std::filesystem::path resolve_mountpoint(const std::filesystem::path& path);

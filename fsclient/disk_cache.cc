@@ -242,6 +242,7 @@ void DiskCache::store(const DiskKey& key, const std::function<SharedBytes()>& le
 }
 
 void DiskCache::begin_writing_locked() {
+  if (queue_.empty() && !writing_) written_.notify_all();
   if (writing_ || loading_ || queue_.empty()) return;
   writing_ = true;
   disk_.post([this] { write_some(); });
@@ -362,12 +363,24 @@ void DiskCache::handle_write_failure(const Job& failed, const Error& error) {
   paused_until_ = disk_.now() + kPauseAfterFailure;
   counted_.skipped_bytes += failed.bytes.size();
   heads_.clear();  // what follows a record that is not whole would be lost
-  dropped.swap(queue_);
-  for (const Job& job : dropped) {
+  dropped = take_queue_locked();
+}
+
+// Nothing of it is stored.
+std::deque<DiskCache::Job> DiskCache::take_queue_locked() {
+  for (const Job& job : queue_) {
     counted_.skipped_bytes += job.bytes.size();
     pending_ -= job.bytes.size();
     queued_.erase(job.id);
   }
+  return std::exchange(queue_, {});
+}
+
+void DiskCache::finish(std::chrono::milliseconds limit) {
+  std::deque<Job> dropped;
+  std::unique_lock lock(mutex_);
+  written_.wait_for(lock, limit, [this] { return queue_.empty() && !writing_; });
+  dropped = take_queue_locked();
 }
 
 void DiskCache::set_problem_locked(std::string problem) {

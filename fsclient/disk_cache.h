@@ -10,7 +10,8 @@
 // or fails, it goes on without writing for a while.
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -93,6 +94,9 @@ class DiskCache {
 
   [[nodiscard]] DiskCacheStats stats() const;
 
+  // The mount ends: waits until what was to be stored is, at most so long, and forgets the rest.
+  void finish(std::chrono::milliseconds limit);
+
  private:
   using SegmentId = DiskIndex::SegmentId;
   using PinId = DiskIndex::PinId;
@@ -112,6 +116,7 @@ class DiskCache {
   void load_next();
   void finish_loading();
   void begin_writing_locked();
+  [[nodiscard]] std::deque<Job> take_queue_locked();
   void write_some();
   void write(const Job& job);
   [[nodiscard]] bool make_room(ByteCount bytes);
@@ -140,6 +145,7 @@ class DiskCache {
   std::map<SegmentId, TimePoint> noted_;  // when a segment's use was written down
   std::vector<SegmentId> to_load_;        // those that are loaded first are last
   SegmentId next_segment_ = 1;
+  std::condition_variable written_;  // nothing more is to be
   std::deque<Job> queue_;
   std::unordered_set<DiskBlockId> queued_;
   ByteCount pending_ = 0;

@@ -28,6 +28,8 @@ namespace {
 
 constexpr std::size_t kSessionBytes = 16;
 constexpr std::uint32_t kSchemaVersion = 1;
+// At the end, for what was read last and is not on the disk yet; any disk but a broken one needs less.
+constexpr std::chrono::seconds kDiskFinishes{2};
 
 std::string server_name_of(const rpc::MountUrl& url) {
   return url.host.find(':') == std::string::npos ? fmt::format("{}:{}", url.host, url.port)
@@ -183,7 +185,8 @@ class MountedServer {
   ~MountedServer() {
     control_.reset();
     mount_->wait();
-    disk_scheduler_.stop();  // what it has read is of no use any more, but what it has to write is
+    if (disk_cache_) disk_cache_->finish(kDiskFinishes);
+    disk_scheduler_.stop();
     channel_.close();
     scheduler_.stop();
     filesystem_.reset();

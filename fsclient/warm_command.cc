@@ -71,7 +71,7 @@ Result<std::optional<DiskStanding>> disk_of(const fs::path& socket) {
 // A whole sentence where it cannot be.
 Result<PathInMount> locate(const std::string& name) {
   std::error_code failed;
-  fs::path path = fs::canonical(name, failed);
+  fs::path path = fs::weakly_canonical(fs::absolute(name, failed), failed);
   if (failed) return fail(from_errno(failed.value()), fmt::format("{}: {}", name, failed.message()));
   const std::optional<MountedAt> mount = mount_of(path);
   if (!mount || mount->type != kFilesystemType)

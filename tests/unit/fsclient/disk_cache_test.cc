@@ -11,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "fsclient/disk_folder.h"
 #include "manual_scheduler.h"
@@ -299,6 +300,45 @@ TEST_F(DiskCacheTest, WhatCannotBeWrittenInTimeIsNotStored) {
   EXPECT_EQ(cache->stats().blocks, fits);
   EXPECT_EQ(cache->stats().skipped_bytes, 3 * kBlock);
   EXPECT_EQ(cache->stats().pending_bytes, 0u);
+}
+
+// What the mount's threads do at the same time; the thread sanitizer looks on.
+TEST_F(DiskCacheTest, ManyThreadsUseItAtOnce) {
+  ThreadScheduler threads(3);
+  DiskCache shared({.folder = folder.path(), .bytes_max = 64 * kMiBytes}, threads);
+  constexpr std::uint64_t kUsers = 3;
+  constexpr std::uint64_t kBlocks = 120;
+  std::atomic<std::uint64_t> right{0}, wrong{0};
+  std::vector<std::thread> users;
+  for (std::uint64_t user = 0; user < kUsers; ++user)
+    users.emplace_back([&, user] {
+      const std::string handle = "file" + std::to_string(user);
+      const auto path_of = [user] { return std::optional<std::string>(user == 0 ? "a/file" : "b"); };
+      for (std::uint64_t block = 0; block < kBlocks; ++block) {
+        const std::string bytes = block_bytes(user * 1000 + block);
+        shared.store(
+            {handle, 1, block}, [&] { return copy_bytes(as_byte_span(bytes)); }, path_of);
+        const std::uint64_t earlier = block / 2;
+        const MutableSharedBytes target = allocate_bytes(kBlock);
+        shared.read({handle, 1, earlier}, 0, target, path_of,
+                    [&, user, earlier, target](const Result<void>& outcome) {
+                      if (outcome)
+                        ++(as_text(target.bytes) == block_bytes(user * 1000 + earlier) ? right : wrong);
+                    });
+        if (user == 0 && block % 16 == 0) {
+          (void)(block % 32 == 0 ? shared.pin("a") : shared.unpin("a"));
+          (void)shared.stats();
+        }
+      }
+    });
+  for (std::thread& user : users) user.join();
+  shared.finish(std::chrono::seconds(30));
+  threads.stop();
+  EXPECT_GT(right, 0u);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(shared.stats().damaged, 0u);
+  EXPECT_EQ(shared.stats().pending_bytes, 0u);
+  EXPECT_LE(bytes_on_disk(), 64 * kMiBytes);
 }
 
 TEST_F(DiskCacheTest, OtherFilesInTheFolderAreLeftAlone) {

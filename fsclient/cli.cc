@@ -144,7 +144,7 @@ int status(const std::string& mountpoint, bool as_json) {
 constexpr const char* kExamples = R"(Examples:
   tusk mount 'tusk://files.example.org/data#TOKEN' /mnt/data      what `tuskd share` printed
   tusk mount -o ro,cache_mem=1G tusk://[2001:db8::7]:8875/data /mnt/data
-  tusk mount -o cache=$HOME/.cache/tusk,cache-size=50G URL /mnt/data   what was read is read from here tomorrow
+  tusk mount -o cache=$HOME/.cache/tusk,cache_size=50G URL /mnt/data   what was read is read from here tomorrow
   tusk pin /mnt/data/films/today                                  brings it here, and keeps it
   tusk status /mnt/data
   tusk umount /mnt/data                                           waits until all is on the server)";

@@ -127,7 +127,7 @@ bool DiskCache::make_room(ByteCount bytes) {
     victim->remove();
   }
   const std::lock_guard lock(mutex_);
-  set_problem_locked("pinned files take all of cache-size: nothing more is stored");
+  set_problem_locked("pinned files take all of cache_size: nothing more is stored");
   return false;
 }
 

@@ -179,7 +179,7 @@ int report(const TreeReader::Progress& read, const DiskStanding& before, const D
                                 in_units(after.skipped - before.skipped)));
   if (read.bytes_read > after.max)
     return complain(kPartlyDone,
-                    fmt::format("that is more than cache-size ({}): what was read first is not there any "
+                    fmt::format("that is more than cache_size ({}): what was read first is not there any "
                                 "more",
                                 in_units(after.max)));
   return 0;

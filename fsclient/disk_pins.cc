@@ -123,6 +123,7 @@ bool DiskPins::has(PinId id) const {
 
 std::vector<std::string> DiskPins::paths() const {
   std::vector<std::string> paths;
+  paths.reserve(pins_.size());
   for (const auto& [path, id] : pins_) paths.push_back(path);
   return paths;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fsclient/deferred.h"
+
 namespace tusk::client {
 namespace {
 
@@ -28,7 +30,8 @@ std::optional<std::string> path_of(std::shared_ptr<Inode> inode) {
     std::shared_ptr<Inode> parent;
     {
       const std::lock_guard lock(inode->mutex);
-      path = path.empty() ? inode->name : inode->name + "/" + path;
+      if (!path.empty()) path.insert(0, "/");
+      path.insert(0, inode->name);
       parent = inode->parent.lock();
     }
     inode = std::move(parent);
@@ -86,25 +89,18 @@ void KeptBlocks::bring(const std::shared_ptr<Inode>& inode, Interval range, Muta
 // Tells the change counter of the data in memory if it is the file's; 0 if it is not, or if it is about to
 // move.
 void KeptBlocks::confirm(const std::shared_ptr<Inode>& inode, Brought done) {
-  std::uint64_t change = 0;
-  bool waits = false;
-  bool first = false;
-  {
-    const std::lock_guard lock(inode->mutex);
-    FileState& file = *inode->file;
-    const bool usable = !file.version.mixed() && file.data.all_settled();
-    const bool known =
-        usable && file.version.is(inode->attributes.value().change) &&
-        core_.trust.may_use(Fact::kAttributes, inode->attributes.learnt(), core_.scheduler.now());
-    if (known) change = file.version.value();
-    waits = usable && !known;
-    if (waits) {
-      first = file.waiting_for_change.empty();
-      file.waiting_for_change.push_back(std::move(done));
-    }
-  }
-  if (!waits) return done(change);
-  if (first) ask(inode);
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  FileState& file = *inode->file;
+  if (file.version.mixed() || !file.data.all_settled())
+    return after.add([done = std::move(done)]() mutable { done(0); });
+  const bool known =
+      file.version.is(inode->attributes.value().change) &&
+      core_.trust.may_use(Fact::kAttributes, inode->attributes.learnt(), core_.scheduler.now());
+  if (known)
+    return after.add([change = file.version.value(), done = std::move(done)]() mutable { done(change); });
+  if (file.waiting_for_change.empty()) after.add([this, inode] { ask(inode); });
+  file.waiting_for_change.push_back(std::move(done));
 }
 
 void KeptBlocks::ask(const std::shared_ptr<Inode>& inode) {

@@ -23,7 +23,7 @@ struct CloseFolder {
 }  // namespace
 
 TreeReader::TreeReader(std::vector<std::filesystem::path> roots) {
-  threads_.emplace_back([this, roots = std::move(roots)]() mutable { find_all(std::move(roots)); });
+  threads_.emplace_back([this, roots = std::move(roots)] { find_all(roots); });
   for (unsigned i = 0; i < kReaders; ++i) threads_.emplace_back([this] { read_files(); });
 }
 
@@ -50,7 +50,7 @@ bool TreeReader::wait(std::chrono::milliseconds limit) {
 
 // ---------------------------------------------------------------- finding
 
-void TreeReader::find_all(std::vector<std::filesystem::path> roots) {
+void TreeReader::find_all(const std::vector<std::filesystem::path>& roots) {
   for (const auto& root : roots) {
     struct stat st {};
     if (::lstat(root.c_str(), &st) != 0)

@@ -48,7 +48,7 @@ class TreeReader {
     ByteCount size;
   };
 
-  void find_all(std::vector<std::filesystem::path> roots);
+  void find_all(const std::vector<std::filesystem::path>& roots);
   void find_below(const std::filesystem::path& folder, dev_t device);
   void add(std::filesystem::path path, ByteCount size);
   void read_files();

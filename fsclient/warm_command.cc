@@ -190,6 +190,7 @@ int read_all(const std::vector<PathInMount>& paths) {
   const auto standing = disk_of(paths.front().socket);
   if (!standing || !*standing) return complain(kMountFailed, "the mount's daemon does not answer any more");
   std::vector<fs::path> roots;
+  roots.reserve(paths.size());
   for (const PathInMount& path : paths) roots.push_back(path.path);
   const Clock::time_point started = Clock::now();
   TreeReader::Progress read;

@@ -44,8 +44,9 @@ std::ostream& operator<<(std::ostream& out, const Seen& seen) {
 
 class LeaseClient {
  public:
+  // `on_disk`: keeps next to nothing in memory, but file data on the disk.
   LeaseClient(server::FileService& service, LoopbackClients& clients, crypto::Fingerprint key, char session,
-              std::uint64_t seed)
+              std::uint64_t seed, bool on_disk)
       : clients_(clients),
         caller_(service, {.delay = std::chrono::microseconds(100),
                           .jitter = std::chrono::microseconds(400),
@@ -60,22 +61,33 @@ class LeaseClient {
     clients_.add(caller_);
     const auto attached = caller_.attach(attach);
     EXPECT_TRUE(attached);
-    filesystem_ = std::make_unique<client::Filesystem>(caller_, scheduler_, kernel_, *attached,
-                                                       client::Filesystem::Options{.confirmed = io::now});
+    client::Filesystem::Options options{.confirmed = io::now};
+    if (on_disk) {
+      disk_ = std::make_unique<client::DiskCache>(
+          client::DiskCache::Options{.folder = disk_folder_.path(), .bytes_max = 64 * 1024 * 1024},
+          disk_threads_);
+      options.cache_bytes = options.cache_bytes_first = kLittleMemory;
+      options.disk = disk_.get();
+    }
+    filesystem_ =
+        std::make_unique<client::Filesystem>(caller_, scheduler_, kernel_, *attached, std::move(options));
     caller_.on_push([this](const schema::Request& request, std::move_only_function<void()> answer) {
       filesystem_->handle_pushed(request, std::move(answer));
     });
   }
   ~LeaseClient() {
     clients_.remove(caller_);
+    disk_threads_.stop();
     caller_.close();
     scheduler_.stop();
+    filesystem_.reset();
   }
   LeaseClient(const LeaseClient&) = delete;
   LeaseClient& operator=(const LeaseClient&) = delete;
 
   [[nodiscard]] client::Filesystem& filesystem() { return *filesystem_; }
   [[nodiscard]] std::uint64_t calls() const { return caller_.calls(); }
+  [[nodiscard]] std::uint64_t disk_hits() const { return disk_->stats().hits; }
 
   Seen look(const std::string& name) {
     const auto entry = wait<client::EntryReply>(
@@ -148,16 +160,21 @@ class LeaseClient {
     filesystem_->forget(entry->node, 1);
   }
 
+  static constexpr ByteCount kLittleMemory = 4;
+
   LoopbackClients& clients_;
   LoopbackCaller caller_;
+  TempDir disk_folder_;
+  std::unique_ptr<client::DiskCache> disk_;
   client::ThreadScheduler scheduler_;
+  client::ThreadScheduler disk_threads_;
   NoKernel kernel_;
   std::unique_ptr<client::Filesystem> filesystem_;
 };
 
 class LeaseReference : public testing::Test {
  protected:
-  LeaseReference() {
+  explicit LeaseReference(bool on_disk = false) {
     if (const char* const given = std::getenv("TUSK_SEED")) seed_ = std::strtoull(given, nullptr, 10);
     if (const char* const given = std::getenv("TUSK_STEPS")) steps_ = std::atoi(given);
     crypto::Fingerprint key;
@@ -182,7 +199,7 @@ class LeaseReference : public testing::Test {
     service_->reach_clients_by(&outbound_);
     for (std::size_t i = 0; i < kClients; ++i)
       clients_.push_back(std::make_unique<LeaseClient>(*service_, outbound_, key, static_cast<char>('a' + i),
-                                                       seed_ * 10 + i));
+                                                       seed_ * 10 + i, on_disk));
   }
   ~LeaseReference() override {
     clients_.clear();
@@ -255,6 +272,41 @@ TEST_F(LeaseReference, AChangeByALocalProgramIsSeenByAllSoon) {
     expect_the_same(what + (by < kClients ? " by client " + std::to_string(by) : " locally"), false);
     if (HasFatalFailure()) return;
   }
+}
+
+class LeaseReferenceOnDisk : public LeaseReference {
+ protected:
+  LeaseReferenceOnDisk() : LeaseReference(true) {}
+  [[nodiscard]] std::uint64_t hits() const {
+    std::uint64_t hits = 0;
+    for (const auto& client : clients_) hits += client->disk_hits();
+    return hits;
+  }
+};
+
+TEST_F(LeaseReferenceOnDisk, AChangeByAClientIsSeenByAllAtOnce) {
+  Random random(seed_);
+  for (int step = 0; step < steps_; ++step) {
+    const auto by = random.below(kClients);
+    clients_[by]->change(random, "step " + std::to_string(step));
+    for (const bool again : {false, true}) {
+      expect_the_same("step " + std::to_string(step) + (again ? ", again" : ""), true);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(hits(), static_cast<std::uint64_t>(steps_)) << "the disk takes part";
+}
+
+TEST_F(LeaseReferenceOnDisk, AChangeByALocalProgramIsSeenByAllSoon) {
+  Random random(seed_);
+  for (int step = 0; step < steps_; ++step) {
+    change_locally(random, "step " + std::to_string(step));
+    for (const bool again : {false, true}) {
+      expect_the_same("step " + std::to_string(step) + (again ? ", again" : ""), again);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(hits(), static_cast<std::uint64_t>(steps_)) << "the disk takes part";
 }
 
 TEST_F(LeaseReference, AfterChangesByAllAtOnceAllSeeTheSame) {

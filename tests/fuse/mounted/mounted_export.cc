@@ -107,6 +107,12 @@ void MountedExport::mount(ExportSetup setup, char session) {
   const schema::AttachReply attached = must(caller_->attach(attach));
 
   scheduler_ = std::make_unique<client::ThreadScheduler>();
+  if (setup.disk_cache) {
+    disk_scheduler_ = std::make_unique<client::ThreadScheduler>();
+    disk_cache_ = std::make_unique<client::DiskCache>(
+        client::DiskCache::Options{.folder = disk_folder_.path(), .bytes_max = 64 * 1024 * 1024},
+        *disk_scheduler_);
+  }
   mount_ = std::make_unique<client::Mount>(client::MountOptions{.source = "tusk-test",
                                                                 .mountpoint = mountpoint_.path(),
                                                                 .read_only = setup.read_only,
@@ -117,7 +123,8 @@ void MountedExport::mount(ExportSetup setup, char session) {
       .cache_bytes = setup.cache_bytes,
       .lifetime = setup.lifetime,
       .read_only = setup.read_only,
-      .confirmed = io::now};
+      .confirmed = io::now,
+      .disk = disk_cache_.get()};
   filesystem_ =
       std::make_unique<client::Filesystem>(*caller_, *scheduler_, *mount_, attached, std::move(file_options));
   caller_->on_push([this](const schema::Request& request, std::move_only_function<void()> answer) {
@@ -139,6 +146,7 @@ MountedExport::~MountedExport() {
   mount_->wait();
   pushes_->remove(*caller_);
   if (server_.use_count() == 1) server_->reach_clients_by(nullptr);
+  if (disk_scheduler_) disk_scheduler_->stop();
   caller_->close();
   scheduler_->stop();
   filesystem_.reset();

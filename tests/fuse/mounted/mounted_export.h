@@ -47,6 +47,7 @@ struct ExportSetup {
   std::optional<Duration> lifetime;  // of cached facts, instead of the server's
   ByteCount cache_bytes = 64 * 1024 * 1024;
   std::optional<client::IdentityMap::User> as_user;  // instead of identity=real
+  bool disk_cache = false;                           // file data is kept in a temporary directory, too
   bool leases = false;  // with changes on the server, those of this process included, seen by inotify
   // With leases: on every file, as where fanotify watches. Only what clients change is noticed.
   bool lease_all = false;
@@ -82,6 +83,9 @@ class MountedExport {
   std::shared_ptr<server::FileService> server_;
   std::unique_ptr<LoopbackCaller> caller_;
   std::unique_ptr<client::ThreadScheduler> scheduler_;
+  TempDir disk_folder_;
+  std::unique_ptr<client::DiskCache> disk_cache_;
+  std::unique_ptr<client::ThreadScheduler> disk_scheduler_;
   std::unique_ptr<client::Mount> mount_;
   std::unique_ptr<client::Filesystem> filesystem_;
 };

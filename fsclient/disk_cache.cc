@@ -115,6 +115,7 @@ Result<void> DiskCache::change_pins(PinChange change, const std::string& path) {
   TUSK_ASSIGN(const DiskPins::Moved moved, ((*pins).*change)(path));
   const std::lock_guard lock(mutex_);
   pins_ = std::move(*pins);
+  not_pinned_.clear();
   problem_.clear();
   for (const PinId from : moved.from) {
     for (const SegmentId id : index_.segments_of(from))

@@ -49,17 +49,18 @@ struct DiskCacheStats {
 
 class DiskCache {
  public:
+  // Bytes that wait for the disk, in the memory of the block cache; more are not stored.
+  static constexpr ByteCount kPendingMax = 32 * 1024 * 1024;
+  static constexpr Duration kPauseAfterFailure = std::chrono::minutes(5);
+
   struct Options {
     std::filesystem::path folder;  // DiskFolder's
     ByteCount bytes_max = 0;       // of all files there, at least DiskFolder::kBytesMin
+    ByteCount pending_max = kPendingMax;
   };
   // Where a file was seen last, relative to the mount; nullopt: nobody knows. Called on a disk thread.
   using PathOfFile = std::function<std::optional<std::string>()>;
   using Done = std::move_only_function<void(Result<void>)>;
-
-  // Bytes that wait for the disk; more are not stored.
-  static constexpr ByteCount kPendingMax = 32 * 1024 * 1024;
-  static constexpr Duration kPauseAfterFailure = std::chrono::minutes(5);
 
   // Begins to look at what is there. `disk` must outlive it and be stopped before it is destroyed.
   DiskCache(Options options, Scheduler& disk);
@@ -148,6 +149,7 @@ class DiskCache {
   std::condition_variable written_;  // nothing more is to be
   std::deque<Job> queue_;
   std::unordered_set<DiskBlockId> queued_;
+  std::unordered_set<DiskBlockId> not_pinned_;  // are there, and need not be looked at for pins again
   ByteCount pending_ = 0;
   bool loading_ = true;
   bool writing_ = false;  // one task at a time appends

@@ -8,6 +8,8 @@ namespace {
 
 // Blocks that are written before somebody else on the disk's threads has a turn.
 constexpr int kWritesPerTurn = 8;
+// Blocks that are remembered not to be pinned: of those that are read from memory again and again.
+constexpr std::size_t kNotPinnedMax = 65536;
 
 }  // namespace
 
@@ -17,11 +19,11 @@ void DiskCache::store(const DiskKey& key, const std::function<SharedBytes()>& le
   const std::lock_guard lock(mutex_);
   const DiskIndex::Place* place = index_.find(id);
   const bool there = place != nullptr && place->change == key.change;
-  if (there && (pins_.empty() || index_.pinned(*place))) return;
+  if (there && (pins_.empty() || index_.pinned(*place) || not_pinned_.contains(id))) return;
   if (queued_.contains(id)) return;  // of another change even: rare, and only not stored
   SharedBytes bytes = lend();
   if (bytes.empty() || bytes.size() > kDiskLengthMax) return;
-  if (pending_ + bytes.size() > kPendingMax || disk_.now() < paused_until_) {
+  if (pending_ + bytes.size() > options_.pending_max || disk_.now() < paused_until_) {
     counted_.skipped_bytes += bytes.size();
     return;
   }
@@ -73,7 +75,11 @@ void DiskCache::write(const Job& job) {
   {
     const std::lock_guard lock(mutex_);
     const DiskIndex::Place* place = index_.find(job.id);
-    if (place != nullptr && place->change == job.change && (pin == 0 || index_.pinned(*place))) return;
+    if (place != nullptr && place->change == job.change && (pin == 0 || index_.pinned(*place))) {
+      if (not_pinned_.size() >= kNotPinnedMax) not_pinned_.clear();
+      if (pin == 0) not_pinned_.insert(job.id);
+      return;
+    }
     if (disk_.now() < paused_until_) {
       counted_.skipped_bytes += job.bytes.size();
       return;

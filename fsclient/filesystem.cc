@@ -121,13 +121,7 @@ std::unexpected<Error> no_disk_cache() {
 
 Result<void> Filesystem::pin(const std::string& path) {
   if (kept_.disk() == nullptr) return no_disk_cache();
-  TUSK_TRY(kept_.disk()->pin(path));
-  // What is in memory is not read from the disk, and would not be found out to be pinned.
-  for (const InodePointer& inode : core_.inodes.all_remembered()) {
-    const std::lock_guard lock(inode->mutex);
-    kept_.keep(*inode, kWholeFile);
-  }
-  return {};
+  return kept_.disk()->pin(path);
 }
 
 Result<void> Filesystem::unpin(const std::string& path) {

@@ -134,6 +134,13 @@ class Flushed {
 Result<std::unique_ptr<DiskFolder>> open_disk_folder(const MountSettings& settings,
                                                      const rpc::Channel& channel) {
   if (settings.cache_folder.empty()) return nullptr;
+  std::error_code ignored;
+  const auto inside = std::filesystem::weakly_canonical(settings.cache_folder, ignored)
+                          .lexically_relative(settings.mountpoint);
+  if (!inside.empty() && *inside.begin() != "..")
+    return fail(ErrorCode::kBadConfig,
+                fmt::format("cache={}: it would lie in the mount itself, on {}",
+                            settings.cache_folder.string(), settings.mountpoint.string()));
   auto folder = DiskFolder::open(settings.cache_folder, channel.server_fingerprint().to_text(),
                                  settings.url.export_name);
   if (folder || folder.error().code != from_errno(EBUSY)) return folder;
@@ -162,8 +169,8 @@ class MountedServer {
                                                   .acls = settings.acls && facts_.identity_real,
                                                   .auto_unmount = settings.auto_unmount,
                                                   .kernel_options = settings.kernel_options});
-    open_disk_cache();
     const ByteCount cache = settings.cache_bytes != 0 ? settings.cache_bytes : cache_bytes_default();
+    open_disk_cache(cache);
     filesystem_ = std::make_unique<Filesystem>(
         channel, scheduler_, *mount_, attached,
         Filesystem::Options{.identity = identity_map(settings, attached),
@@ -238,12 +245,15 @@ class MountedServer {
   }
 
  private:
-  void open_disk_cache() {
+  void open_disk_cache(ByteCount memory) {
     if (!disk_folder_) return;
     const ByteCount size =
         settings_.cache_folder_bytes != 0 ? settings_.cache_folder_bytes : disk_folder_->default_size();
     disk_cache_ = std::make_unique<DiskCache>(
-        DiskCache::Options{.folder = disk_folder_->path(), .bytes_max = size}, disk_scheduler_);
+        DiskCache::Options{.folder = disk_folder_->path(),
+                           .bytes_max = size,
+                           .pending_max = std::min(DiskCache::kPendingMax, memory / 4)},
+        disk_scheduler_);
   }
 
   // Everything that programs wrote is on the server. False if there is no time for that.

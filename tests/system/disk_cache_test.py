@@ -196,6 +196,10 @@ class DiskCache(unittest.TestCase):
         others.mkdir(mode=0o755)
         with self.assertRaisesRegex(harness.HarnessError, "chmod 700"):
             self.mount(cache=others).__enter__()
+        mountpoint = self.folder / "mountpoint"
+        mountpoint.mkdir()
+        inside = self.tusk("mount", "-o", f"cache={mountpoint}/cache", self.server.url, mountpoint, check=False)
+        self.assertIn("in the mount itself", inside.stderr)
         with self.mount() as first, self.mount() as second:
             self.assertIsNotNone(self.status(first)["disk_cache"])
             self.assertIsNone(self.status(second)["disk_cache"])

@@ -234,13 +234,18 @@ TEST_F(KeptBlocksTest, ARandomReadBringsWholeBlocksOnlyWhereTheDiskHasThem) {
   close(file);
 }
 
-TEST_F(KeptBlocksTest, PinnedBytesInMemoryArePinnedAtOnce) {
+TEST_F(KeptBlocksTest, BytesInMemoryArePinnedWhenTheyAreReadAgain) {
   server.put("a", pattern(kSize));
   (void)read_all("a");
   EXPECT_EQ(cache->stats().pinned_bytes, 0u);
+  server.put("b", pattern(kSize));
+  (void)read_all("b");
   ASSERT_TRUE(filesystem->pin("a"));
+  (void)read_all("a");
+  (void)read_all("b");
   settle();
   EXPECT_GE(cache->stats().pinned_bytes, kSize);
+  EXPECT_LT(cache->stats().pinned_bytes, 2 * kSize);
   EXPECT_TRUE(filesystem->unpin("a"));
   EXPECT_EQ(cache->stats().pinned_bytes, 0u);
   EXPECT_FALSE(filesystem->unpin("a"));

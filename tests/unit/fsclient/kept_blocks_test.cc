@@ -17,12 +17,14 @@ class KeptBlocksTest : public Client {
     filesystem.reset();
   }
 
-  void mount() {
+  void mount(ByteCount pending_max = DiskCache::kPendingMax) {
     settle();
     filesystem.reset();
     cache.reset();
     cache = std::make_unique<DiskCache>(
-        DiskCache::Options{.folder = folder.path(), .bytes_max = 64 * 1024 * kKiB}, scheduler);
+        DiskCache::Options{
+            .folder = folder.path(), .bytes_max = 64 * 1024 * kKiB, .pending_max = pending_max},
+        scheduler);
     settle();
     Filesystem::Options options;
     options.disk = cache.get();
@@ -184,6 +186,48 @@ TEST_F(KeptBlocksTest, WhatComesFromTheDiskTooLateIsNotUsed) {
   item.set_data(true);
   filesystem->handle_pushed(push, [] {});
   EXPECT_EQ(text_of(finished(second)), pattern(kSize, 2).substr(1'800'000, 1000));
+  close(again);
+}
+
+// An answer of the server's shows that the file is another one, while old bytes are on their way from the
+// disk.
+TEST_F(KeptBlocksTest, WhatComesFromTheDiskAfterTheServerShowedAnotherVersionIsNotUsed) {
+  server.lease = 1;
+  server.put("a", pattern(kSize, 1));
+  const Handle first = open("a", O_RDONLY);
+  (void)read(first, 1'000'000, 1000);  // this block, and those of the start
+  close(first);
+  mount();
+  const Handle file = open("a", O_RDONLY);
+  ASSERT_EQ(server.waiting().size(), 0u);
+  const auto from_disk = begin_read(file, 300'000, 1000);
+  ASSERT_EQ(server.waiting().size(), 0u);
+  const auto from_server = begin_read(file, 1'900'000, 1000);
+  ASSERT_EQ(server.waiting().size(), 1u);
+  server.put("a", pattern(kSize, 2));
+  server.answer();
+  EXPECT_EQ(text_of(finished(from_disk)), pattern(kSize, 2).substr(300'000, 1000));
+  EXPECT_EQ(text_of(finished(from_server)), pattern(kSize, 2).substr(1'900'000, 1000));
+  close(file);
+}
+
+TEST_F(KeptBlocksTest, WhatIsWrittenAndNotTakenByTheServerIsNotStored) {
+  mount(256 * kKiB);
+  server.put("a", pattern(512 * kKiB));
+  const Handle file = open("a", O_RDWR);
+  EXPECT_EQ(cache->stats().skipped_bytes, 256u * kKiB) << "the second block is in memory only";
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), "full"}) : std::nullopt;
+  };
+  (void)write(file, 300'000, "never there");
+  EXPECT_EQ(text_of(finished(begin_read(file, 290'000, 1000))).size(), 1000u);
+  EXPECT_FALSE(flush(file));
+  filesystem->release(file, std::nullopt);
+  settle();
+  server.fault = nullptr;
+  mount();
+  const Handle again = open("a", O_RDONLY);
+  EXPECT_EQ(read(again, 262'144, 100'000), pattern(512 * kKiB).substr(262'144, 100'000));
   close(again);
 }
 

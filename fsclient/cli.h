@@ -1,4 +1,4 @@
-// The command `tusk`: mount, umount, status.
+// The command `tusk`: mount, umount, status, warm, pin, unpin.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@ namespace tusk::client {
 constexpr int kUsage = 1;         // a command line that cannot be understood
 constexpr int kNoStatus = 2;      // a status that cannot be had
 constexpr int kMountFailed = 32;  // or an unmount
-constexpr int kPartlyDone = 64;   // unmounted here, but still in use elsewhere
+constexpr int kPartlyDone =
+    64;  // unmounted here, but still in use elsewhere; not all of it is in the disk cache
 
 [[nodiscard]] int run_command_line(int argc, char** argv);
 

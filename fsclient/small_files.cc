@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fsclient/tree_order.h"
 #include "proto/rpc/compression.h"
 
 namespace tusk::client {
@@ -38,6 +39,7 @@ void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
     last_file_ = file;
     open.repeated = previous != file && opened_before >= run_started_;
   }
+  if (previous) note_step(parent_of(*previous), parent);
   if (!goes_on(open, now)) return;
   core_.foresight.note_step(now);
   fetch_next(parent, previous.get(), file.get());
@@ -76,30 +78,38 @@ void SmallFiles::fetch_next(const std::shared_ptr<Inode>& parent, const Inode* p
                             const Inode* opened) {
   std::vector<std::shared_ptr<Request>> requests;
   ByteCount room = 0;
-  std::vector<Sibling> files = files_of(parent);
+  VisitOrder directory_order{};
+  std::vector<Sibling> files = children_of(*parent, DT_REG);
   const VisitOrder order = guess_order(files, previous, opened);
   {
     const std::lock_guard lock(mutex_);
     room = window_.room();
+    directory_order = directory_order_;
   }
   put_in_order(files, order, opened);
   bool more = add(parent, std::move(files), room, requests);
-  if (more)
-    for (const auto& directory : tree_.upcoming(kDirectoriesAhead)) {
-      files = files_of(directory);
+  // First what it is listing; then what it has listed before it began to read (rsync).
+  const auto add_all = [&](const std::vector<std::shared_ptr<Inode>>& directories) {
+    for (const auto& directory : directories) {
+      if (!more) return;
+      files = children_of(*directory, DT_REG);
       put_in_order(files, order, nullptr);
-      if (more = add(directory, std::move(files), room, requests); !more) break;
+      more = add(directory, std::move(files), room, requests);
     }
+  };
+  add_all(tree_.upcoming(kDirectoriesAhead));
+  if (more) add_all(directories_after(parent, directory_order, kDirectoriesAhead));
   for (const auto& request : requests) send(request);
 }
 
-std::vector<Sibling> SmallFiles::files_of(const std::shared_ptr<Inode>& directory) {
-  std::vector<Sibling> files;
-  const std::lock_guard lock(directory->mutex);
-  if (!directory->directory || !directory->directory->listing) return files;
-  for (const ListedEntry& entry : directory->directory->listing->entries)
-    if (entry.inode && entry.type == DT_REG) files.push_back({entry.name, entry.ino, entry.inode});
-  return files;
+// From one directory to another beside it.
+void SmallFiles::note_step(const std::shared_ptr<Inode>& from, const std::shared_ptr<Inode>& to) {
+  if (!from || from == to) return;
+  const std::shared_ptr<Inode> above = parent_of(*to);
+  if (!above || parent_of(*from) != above) return;
+  const VisitOrder order = guess_order(children_of(*above, DT_DIR), from.get(), to.get());
+  const std::lock_guard lock(mutex_);
+  directory_order_ = order;
 }
 
 bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,

@@ -81,7 +81,7 @@ class SmallFiles {
   // With mutex_ held: what has been opened so far may be wanted again.
   void begin_run(TimePoint now);
   void fetch_next(const std::shared_ptr<Inode>& parent, const Inode* previous, const Inode* opened);
-  [[nodiscard]] static std::vector<Sibling> files_of(const std::shared_ptr<Inode>& directory);
+  void note_step(const std::shared_ptr<Inode>& from, const std::shared_ptr<Inode>& to);
   // False: there is room for no more.
   bool add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,
            std::vector<std::shared_ptr<Request>>& requests);
@@ -109,8 +109,9 @@ class SmallFiles {
   TimePoint last_open_ = TimePoint::min();
   TimePoint run_started_ = TimePoint::min();
   std::weak_ptr<Inode> last_file_;
-  const void* last_parent_ = nullptr;  // to compare with only
-  std::uint32_t run_ = 0;              // opens one after the other in one directory
+  VisitOrder directory_order_ = VisitOrder::kListing;  // in which it goes from directory to directory
+  const void* last_parent_ = nullptr;                  // to compare with only
+  std::uint32_t run_ = 0;                              // opens one after the other in one directory
   std::uint32_t misses_ = 0;
   std::atomic<bool> unknown_{false};  // the server is older than READ_FILES
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "fsclient/tree_order.h"
 #include "proto/rpc/compression.h"
 
 namespace tusk::client {
@@ -14,11 +15,6 @@ constexpr std::size_t kAncestorsMax = 64;
 constexpr std::size_t kHandleBytes = 128;  // at most
 
 bool within(TimePoint earlier, Duration span, TimePoint now) { return earlier + span >= now; }
-
-std::shared_ptr<Inode> parent_of(Inode& inode) {
-  const std::lock_guard lock(inode.mutex);
-  return inode.parent.lock();
-}
 
 void remember_child(Inode& parent, const std::shared_ptr<Inode>& child) {
   const std::lock_guard lock(parent.mutex);

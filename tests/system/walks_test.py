@@ -27,6 +27,14 @@ def make_tree(root, folders, files, size):
             (path / f"file {file:04}").write_bytes(os.urandom(size))
 
 
+def make_deep_tree(root, fan, depth, files):
+    root.mkdir(parents=True)
+    for file in range(files):
+        (root / f"file {file}").write_bytes(os.urandom(2000))
+    for folder in range(fan if depth else 0):
+        make_deep_tree(root / f"folder {folder}", fan, depth - 1, files)
+
+
 class Walks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -34,6 +42,8 @@ class Walks(unittest.TestCase):
         cls.tree, cls.wide = cls.folder / "tree", cls.folder / "wide"
         make_tree(cls.tree, folders=20, files=1_000, size=4096)
         make_tree(cls.wide, folders=400, files=20_000, size=0)
+        cls.deep = cls.folder / "deep"
+        make_deep_tree(cls.deep, fan=7, depth=3, files=2)
 
     def go(self, what, tree, delay, command, seconds_max):
         """The output of a shell command, with the mount as $1 and an empty folder as $2; then with the tree nearby."""
@@ -68,6 +78,17 @@ class Walks(unittest.TestCase):
     def test_tar(self):
         self.go("tar, 1,000 files of 4 KiB, 100 ms", self.tree, "50ms",
                 'tar -C "$1" --sort=name --owner=0 --group=0 -c . | sha256sum', 8)
+
+    def test_cp_of_a_deep_tree(self):
+        self.go("cp -r, 800 files in 400 nested folders, 100 ms", self.deep, "50ms",
+                'cp -r "$1/." "$2" && cd "$2" && find . -type f | sort | xargs -d "\\n" sha256sum', 8)
+
+    # It lists all folders first, and reads their files after that.
+    def test_rsync_of_a_deep_tree(self):
+        if shutil.which("rsync") is None:
+            self.skipTest("rsync is missing")
+        self.go("rsync -a, 800 files in 400 nested folders, 100 ms", self.deep, "50ms",
+                'rsync -a "$1/" "$2/" && cd "$2" && find . -type f | sort | xargs -d "\\n" sha256sum', 8)
 
     def test_rsync_again(self):
         if shutil.which("rsync") is None:

@@ -276,7 +276,8 @@ void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t ind
   }
   if (elsewhere)
     return after.add([this, &request, file = folder.files[index], change = attr.change(), size = attr.size(),
-                      number] { bring(request, file, change, size, number); });
+                      ahead = core_.foresight.told(answer.about(attr)),
+                      number] { bring(request, file, change, size, ahead, number); });
   if (!told.unchanged()) {
     file.data.fill(0, bytes, attr.change());
     kept_.keep(inode, kWholeFile);
@@ -288,15 +289,13 @@ void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t ind
 
 // From this machine's disk; who waits for the file goes on then.
 void SmallFiles::bring(Request& request, const std::shared_ptr<Inode>& file, std::uint64_t change,
-                       ByteCount size, std::uint64_t number) {
+                       ByteCount size, Ahead ahead, std::uint64_t number) {
   request.kept.insert(file.get());
   const MutableSharedBytes target = allocate_bytes(size);
-  kept_.read(
-      file, {0, size}, target, change,
-      [this, file, target, number, ahead = core_.foresight.told(request.started)](std::uint64_t brought) {
-        if (brought != 0) take_in_kept(*file, {target.owner, target.bytes}, brought, ahead, number);
-        release(*file);
-      });
+  kept_.read(file, {0, size}, target, change, [this, file, target, number, ahead](std::uint64_t brought) {
+    if (brought != 0) take_in_kept(*file, {target.owner, target.bytes}, brought, ahead, number);
+    release(*file);
+  });
 }
 
 void SmallFiles::take_in_kept(Inode& inode, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,

@@ -92,7 +92,7 @@ class SmallFiles {
   void take_in(Request& request, const Folder& folder, std::size_t index, const schema::FileBytes& told,
                std::span<const std::byte> bytes, const Told& answer);
   void bring(Request& request, const std::shared_ptr<Inode>& file, std::uint64_t change, ByteCount size,
-             std::uint64_t number);
+             Ahead ahead, std::uint64_t number);
   void take_in_kept(Inode& file, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,
                     std::uint64_t number);
   void release(Inode& file);

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <fstream>
 #include <sstream>
+
+#include "proto/base/percent_encoding.h"
 
 namespace tusk::client {
 namespace {
@@ -20,33 +21,12 @@ std::string shown(std::string_view path) { return path.empty() ? "the whole moun
 
 }  // namespace
 
-std::string escape_path(std::string_view path) {
-  std::string text;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte <= ' ' || byte == 0x7f || byte == '%')
-      text += fmt::format("%{:02x}", byte);
-    else
-      text += c;
-  }
-  return text;
-}
+std::string escape_path(std::string_view path) { return percent_encode(path, "/"); }
 
 Result<std::string> unescape_path(std::string_view text) {
-  std::string path;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      path += text[i];
-      continue;
-    }
-    unsigned byte = 0;
-    const char* digits = text.data() + i + 1;
-    if (i + 2 >= text.size() || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
-      return fail(ErrorCode::kMalformed, "an escape in a path");
-    path += static_cast<char>(byte);
-    i += 2;
-  }
-  return path;
+  auto path = percent_decode(text);
+  if (!path) return fail(ErrorCode::kMalformed, "an escape in a path");
+  return std::move(*path);
 }
 
 DiskPins DiskPins::load(std::filesystem::path file) {

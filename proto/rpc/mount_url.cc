@@ -4,6 +4,7 @@
 #include <charconv>
 #include <span>
 
+#include "proto/base/percent_encoding.h"
 #include "proto/crypto/base64url.h"
 
 namespace tusk::rpc {
@@ -15,44 +16,6 @@ constexpr std::size_t kFingerprintBytes = 32;
 
 std::unexpected<Error> bad(std::string what) {
   return fail(ErrorCode::kBadConfig, "URL: " + std::move(what) + " (" + std::string(kShape) + ")");
-}
-
-bool unreserved(char c) {  // RFC 3986 §2.3
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-         c == '_' || c == '~';
-}
-
-std::string percent_encode(std::string_view text) {
-  constexpr char kHex[] = "0123456789ABCDEF";
-  std::string encoded;
-  for (const char c : text) {
-    if (unreserved(c)) {
-      encoded += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      encoded += '%';
-      encoded += kHex[byte >> 4];
-      encoded += kHex[byte & 15];
-    }
-  }
-  return encoded;
-}
-
-std::optional<std::string> percent_decode(std::string_view text) {
-  std::string decoded;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      decoded += text[i];
-      continue;
-    }
-    unsigned value = 0;
-    if (i + 2 >= text.size()) return std::nullopt;
-    const char* const digits = text.data() + i + 1;
-    if (std::from_chars(digits, digits + 2, value, 16).ptr != digits + 2) return std::nullopt;
-    decoded += static_cast<char>(value);
-    i += 2;
-  }
-  return decoded;
 }
 
 Result<std::uint16_t> parse_port(std::string_view text) {

@@ -205,6 +205,11 @@ int read_all(const std::vector<PathInMount>& paths) {
   return report(read, **standing, after, std::chrono::duration<double>(Clock::now() - started).count());
 }
 
+Result<void> tell_daemons(const std::vector<PathInMount>& paths, std::string_view verb) {
+  for (const PathInMount& path : paths) TUSK_TRY(tell_daemon(path, verb));
+  return {};
+}
+
 }  // namespace
 
 int warm_paths(const std::vector<std::string>& paths) {
@@ -216,18 +221,16 @@ int warm_paths(const std::vector<std::string>& paths) {
 int pin_paths(const std::vector<std::string>& paths) {
   const auto located = locate_all(paths);
   if (!located) return complain(kMountFailed, located.error().context);
-  for (const PathInMount& path : *located)
-    if (const Result<void> pinned = tell_daemon(path, "pin"); !pinned)
-      return complain(kMountFailed, pinned.error().context);
+  if (const auto pinned = tell_daemons(*located, "pin"); !pinned)
+    return complain(kMountFailed, pinned.error().context);
   return read_all(*located);
 }
 
 int unpin_paths(const std::vector<std::string>& paths) {
   const auto located = locate_all(paths);
   if (!located) return complain(kMountFailed, located.error().context);
-  for (const PathInMount& path : *located)
-    if (const Result<void> unpinned = tell_daemon(path, "unpin"); !unpinned)
-      return complain(kMountFailed, unpinned.error().context);
+  if (const auto unpinned = tell_daemons(*located, "unpin"); !unpinned)
+    return complain(kMountFailed, unpinned.error().context);
   return 0;
 }
 

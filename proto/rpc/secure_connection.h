@@ -116,8 +116,8 @@ class SecureConnection {
   const transport::Role role_;
   const transport::ConnectionConfig config_;
   const std::optional<crypto::KeyLimits> key_limits_;
-  std::optional<crypto::Handshake>
-      tls_;  // until both sides have the keys: it takes more memory than all else
+  // Until both sides have the keys: it takes more memory than all else.
+  std::optional<crypto::Handshake> tls_;
   crypto::Fingerprint peer_fingerprint_;
   transport::HandshakeStream stream_;
   crypto::PacketProtector handshake_seal_;

@@ -67,16 +67,16 @@ class Client : public testing::Test {
     filesystem->lookup({}, kRootNode, name, into(answer));
     return finished(answer).value_or(EntryReply{});
   }
-  // The names, in order; their inodes are in `nodes`.
-  std::vector<std::string> list(NodeId node) {
-    const Handle directory = *filesystem->open_directory(node);
+  // The names, in order; with attributes their inodes are in `nodes`.
+  std::vector<std::string> list(Handle directory, bool with_attributes) {
     std::vector<std::string> names;
+    // A reply may bring less than there is; the end is a reply that brings nothing.
     std::uint64_t next = 0;
-    for (bool more = true; more;) {  // the end is a reply that brings nothing
+    for (bool more = true; more;) {
       more = false;
       auto answer = new_answer<void>();
       filesystem->read_directory(
-          {}, directory, next, true,
+          {}, directory, next, with_attributes,
           [&](const DirectoryEntryOut& out) {
             names.emplace_back(out.name);
             if (out.attributes) nodes[names.back()] = out.attributes->node;
@@ -86,6 +86,11 @@ class Client : public testing::Test {
           into(answer));
       EXPECT_TRUE(finished(answer));
     }
+    return names;
+  }
+  std::vector<std::string> list(NodeId node) {
+    const Handle directory = *filesystem->open_directory(node);
+    std::vector<std::string> names = list(directory, true);
     filesystem->close_directory(directory);
     return names;
   }

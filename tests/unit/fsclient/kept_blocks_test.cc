@@ -39,6 +39,12 @@ class KeptBlocksTest : public Client {
     close(file);
     return got;
   }
+  // pattern(kSize, 1), which nobody has opened since the mount.
+  void mount_with_a_on_disk() {
+    server.put("a", pattern(kSize, 1));
+    (void)read_all("a");
+    mount();
+  }
   [[nodiscard]] std::uint64_t fetched() const { return filesystem->counters().fetched.load(); }
 
   TemporaryFolder folder;
@@ -58,9 +64,7 @@ TEST_F(KeptBlocksTest, WhatWasReadBeforeComesFromTheDiskInTheNextMount) {
 }
 
 TEST_F(KeptBlocksTest, AChangedFileIsFetchedAnew) {
-  server.put("a", pattern(kSize, 1));
-  (void)read_all("a");
-  mount();
+  mount_with_a_on_disk();
   server.put("a", pattern(kSize, 2));
   EXPECT_EQ(read_all("a"), pattern(kSize, 2));
   EXPECT_EQ(cache->stats().hits, 0u);
@@ -71,9 +75,7 @@ TEST_F(KeptBlocksTest, AChangedFileIsFetchedAnew) {
 
 // Without a lease nobody tells that the file has changed since it was opened.
 TEST_F(KeptBlocksTest, AFileThatWasOpenedLongAgoIsAskedAboutBeforeOldBytesAreUsed) {
-  server.put("a", pattern(kSize, 1));
-  (void)read_all("a");
-  mount();
+  mount_with_a_on_disk();
   const Handle file = open("a", O_RDONLY);
   EXPECT_EQ(read(file, 300'000, 1000), pattern(kSize, 1).substr(300'000, 1000));
   EXPECT_EQ(server.seen(schema::Request::kGetattr), 0u);
@@ -165,9 +167,7 @@ TEST_F(KeptBlocksTest, WhatProgramsWriteIsNeitherStoredNorOverwritten) {
 
 // Bytes are on their way from the disk when the file changes.
 TEST_F(KeptBlocksTest, WhatComesFromTheDiskTooLateIsNotUsed) {
-  server.put("a", pattern(kSize, 1));
-  (void)read_all("a");
-  mount();
+  mount_with_a_on_disk();
   const Handle file = open("a", O_RDWR);
   const auto answer = begin_read(file, 1'000'000, 1000);  // the disk has been asked and not answered
   ASSERT_FALSE(answer->has_value());

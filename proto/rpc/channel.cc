@@ -229,6 +229,7 @@ void ChannelOverUdp::connect(TimePoint now) {
   SecureConnection::ClientOptions options{
       *options_.identity, options_.server_fingerprint, address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
+  if (options_.background) options.config.congestion = transport::CongestionKind::kBackground;
   auto secure = SecureConnection::client(options, now);
   if (!secure) return leave(secure.error());
   secure_ = std::move(*secure);
@@ -332,6 +333,7 @@ void ChannelOverUdp::handle_event(transport::Event& event, TimePoint now) {
 void ChannelOverUdp::attach() {
   schema::Request request;
   *request.mutable_attach() = options_.attach;
+  if (events_.reattaching) events_.reattaching(*request.mutable_attach());
   // A server unpacks nothing for those it does not know yet.
   const Result<SharedBytes> header = encode_message(request, Packing::kNever);
   TUSK_CHECK(header.has_value());

@@ -33,6 +33,7 @@ struct ChannelOptions {
   schema::AttachRequest attach;  // sent on every (re)connect, before anything else
   OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
+  bool background = false;  // both sides send only what the line has left
 };
 
 // The path, and how things stand with the server at its end.
@@ -62,9 +63,11 @@ class Channel : public Caller {
   [[nodiscard]] virtual TimePoint confirmed() const = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;
 
-  // Runs on the network thread, must not block: after every re-attach (session resumed or not), and
-  // for calls that the server makes (invalidate).
+  // Runs on the network thread, must not block: before and after every re-attach (session resumed or not),
+  // and for calls that the server makes (invalidate).
   struct Events {
+    // Before a re-attach: what the server should be told with it.
+    std::move_only_function<void(schema::AttachRequest&)> reattaching;
     std::move_only_function<void(const schema::AttachReply&)> reattached;
     // `answer` from any thread; the server waits for it.
     std::move_only_function<void(const schema::Request&, std::move_only_function<void()> answer)> pushed;

@@ -1,5 +1,6 @@
 #include "proto/transport/congestion.h"
 
+#include "proto/transport/background_controller.h"
 #include "proto/transport/bbr_controller.h"
 #include "proto/transport/cubic_controller.h"
 #include "proto/transport/model_controller.h"
@@ -10,6 +11,8 @@ std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind 
   switch (kind) {
     case CongestionKind::kModel:
       return std::make_unique<ModelController>();
+    case CongestionKind::kBackground:
+      return std::make_unique<BackgroundController>();
     case CongestionKind::kCubic:
       return std::make_unique<CubicController>();
     case CongestionKind::kBbr:

@@ -63,8 +63,8 @@ class CongestionController {
   [[nodiscard]] virtual std::string_view state() const = 0;
 };
 
-// Ours, and the two that others use, for comparison.
-enum class CongestionKind : std::uint8_t { kModel, kCubic, kBbr };
+// Ours, for normal and for background priority, and the two that others use, for comparison.
+enum class CongestionKind : std::uint8_t { kModel, kBackground, kCubic, kBbr };
 
 [[nodiscard]] std::unique_ptr<CongestionController> make_congestion_controller(CongestionKind kind,
                                                                                std::uint64_t seed);

@@ -48,7 +48,8 @@ Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now,
       last_received_(now),
       last_sent_(now),
       last_eliciting_sent_(now),
-      peer_idle_timeout_(config.idle_timeout) {
+      peer_idle_timeout_(config.idle_timeout),
+      background_(config.congestion == CongestionKind::kBackground) {
   if (rtt > Duration(0)) {
     rtt_.add(now, rtt);
     acks_.adapt_delay(rtt);
@@ -164,6 +165,11 @@ void Connection::handle_settings(const wire::SettingsFrame& settings) {
       case wire::SettingKey::kIdleTimeoutMs:
         peer_idle_timeout_ =
             std::chrono::milliseconds(std::clamp<std::uint64_t>(setting.value, 1'000, 3'600'000));
+        break;
+      case wire::SettingKey::kPriority:
+        if (setting.value != wire::kPriorityBackground || background_) break;
+        congestion_ = make_congestion_controller(CongestionKind::kBackground, config_.seed);
+        background_ = true;
         break;
       case wire::SettingKey::kFeatures:
         break;
@@ -354,13 +360,14 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
   if (settings_due_ && writer.room() >= wire::kSettingsFrameMax) {
     settings_due_ = false;
     const auto idle_ms = std::chrono::duration_cast<std::chrono::milliseconds>(config_.idle_timeout).count();
-    write_frame(
-        wire::SettingsFrame{{
-            {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
-            {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs),
-             static_cast<std::uint64_t>(idle_ms)},
-        }},
-        writer);
+    wire::SettingsFrame settings{{
+        {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
+        {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
+    }};
+    if (config_.congestion == CongestionKind::kBackground)
+      settings.settings.push_back(
+          {static_cast<std::uint64_t>(wire::SettingKey::kPriority), wire::kPriorityBackground});
+    write_frame(settings, writer);
     note(SentFrame::Kind::kSettings);
   }
   if ((credit_resend_ || exchanges_.credit_due()) && writer.room() >= wire::kSmallFrameMax) {
@@ -542,6 +549,7 @@ ConnectionStats Connection::stats() const {
   stats.window = congestion_->window();
   stats.pacing_rate = congestion_->pacing_rate();
   stats.congestion_state = congestion_->state();
+  stats.background = background_;
   return stats;
 }
 

@@ -34,7 +34,7 @@ struct ConnectionConfig {
   Duration idle_timeout = 30s;                               // silence after which the connection is dead
   Duration keep_alive = 10s;                                 // the client pings after so much silence
   std::uint32_t datagram_size_max = wire::kDatagramSizeMax;  // largest this side can send and receive
-  CongestionKind congestion = CongestionKind::kModel;
+  CongestionKind congestion = CongestionKind::kModel;        // kBackground: the peer is asked for it, too
   std::uint64_t seed = 1;
   Allocate allocate_request = {};  // memory for what the peer asks
 };
@@ -78,6 +78,7 @@ struct ConnectionStats {
   ByteCount window = 0;
   double pacing_rate = 0;
   std::string_view congestion_state;
+  bool background = false;  // the priority
 };
 
 class Connection {
@@ -214,6 +215,7 @@ class Connection {
   TimePoint last_eliciting_sent_;
   std::uint64_t packets_since_floor_ = 0;
   Duration peer_idle_timeout_;
+  bool background_;
   static constexpr Duration kKeepAliveMin = std::chrono::seconds(1);
   Duration keep_alive_max_ = kNever.time_since_epoch();
   ByteCount app_limited_until_ = 0;  // delivered bytes; below: samples are app-limited

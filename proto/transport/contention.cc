@@ -13,6 +13,9 @@ constexpr double kShareFew = 0.45;
 // n flows of ours keep a queue of sqrt(n) times the usual one (model_controller.h): three times it is more
 // than eight of them.
 constexpr double kCrowdedQueues = 3;
+// A queue that goes when flows of ours empty it, all at once, is theirs. A long one then comes from flows
+// that joined and took a part of it for the path.
+constexpr double kCrowdedQueuesShort = 4;
 constexpr double kCrowdMax = 1.5;  // a flow that starts makes a long queue for some round trips
 constexpr double kCrowdWeight = 1.0 / 6;
 // For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice.
@@ -44,6 +47,13 @@ double crowd_of_ours(double got) {
   return (got > kMany ? 1.25 : 1.5) / std::sqrt(std::max(got, kLeast));
 }
 
+// What they add besides.
+double crowd_of_extras(const Contention::Round& round) {
+  constexpr double kFlowsMax = 16;
+  const double flows = std::min(kFlowsMax, 1 / std::max(round.got, 1 / kFlowsMax));
+  return 1.25 * flows * to_seconds(round.extra_queue) / to_seconds(round.usual_queue);
+}
+
 }  // namespace
 
 std::optional<double> Contention::end_round(const Round& round) {
@@ -58,7 +68,9 @@ std::optional<double> Contention::end_round(const Round& round) {
 void Contention::notice(const Round& round) {
   const bool wary = round.now < wary_until_;
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
-  const double ours = std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(round.got));
+  const double ours = round.was_short && !wary
+                          ? std::max(kCrowdedQueuesShort, crowd_of_ours(round.got) + crowd_of_extras(round))
+                          : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(round.got));
   crowd_ += (std::min(queues / ours, kCrowdMax) - crowd_) * (wary ? kCrowdWeightWary : kCrowdWeight);
   const bool starved = round.got < kShareFew && crowd_ > 1;
   doubts_capacity_ = starved && !round.capacity_known;

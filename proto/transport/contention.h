@@ -21,6 +21,8 @@ class Contention {
     double got = 0;               // share of the capacity that was delivered for us, 0..1
     Duration queue{};             // that did not go away in this round
     Duration usual_queue{};       // that one flow of ours keeps
+    Duration extra_queue{};       // that each of them adds, whatever its share
+    bool was_short = false;       // the queue was hardly longer than one flow's not long ago
     double loss = 0;              // share of packets lost, beyond what the path loses on its own
     bool capacity_known = false;  // lately measured
   };

@@ -68,6 +68,9 @@ constexpr double kEmptyShared = 0.5;
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
 constexpr int kEmptyEverySharedRtts = 16;
+// Flows of ours that share a line all empty the queue in so long.
+constexpr Duration kShortRememberedMin = 1s;
+constexpr int kShortRememberedRtts = 24;
 constexpr double kCapacityAgrees = 0.6;
 constexpr std::uint64_t kVerifiedRounds = 50;
 constexpr double kCrowdedQueues = 1.5;
@@ -106,6 +109,10 @@ std::string_view ModelController::state() const {
 // What a few small packets reached says nothing of what the path would carry.
 double ModelController::bandwidth() const {
   return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? trains_.safe_rate() : 0.0);
+}
+
+double ModelController::extra_window() const {
+  return std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
 }
 
 ByteCount ModelController::burst() const {
@@ -278,10 +285,15 @@ void ModelController::grow_into_free_capacity() {
 }
 
 void ModelController::insist_if_starved(TimePoint now, Duration queue) {
+  const Duration extra = from_seconds(extra_window() / capacity_);
+  if (round_queue_.queue() < own_queue() * 3 / 2 + extra) short_queue_at_ = now;
+  const Duration remembered = std::max<Duration>(kShortRememberedMin, kShortRememberedRtts * rtt_min_);
   const auto share = contention_.end_round({.now = now,
                                             .got = rate_ / capacity_,
                                             .queue = queue,
                                             .usual_queue = own_queue(),
+                                            .extra_queue = extra,
+                                            .was_short = now - short_queue_at_ < remembered,
                                             .loss = round_loss() - loss_.own(),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds});
   if (contention_.insisted_in_vain()) lower_capacity(rate_);
@@ -398,8 +410,7 @@ void ModelController::control(const RttEstimator& rtt) {
   // round that shows that loss must not be pressed by a wrong belief in it.
   const bool exact = state_ == State::kEmpty;
   const double compensated = exact ? model : model / (1 - loss_.own());
-  const double extra = std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
-  const double window = compensated + extra;
+  const double window = compensated + extra_window();
   window_ = static_cast<ByteCount>(window);
   pacing_rate_ = std::max(kRateMin, kPacingGain * window / (round_trip + to_seconds(rtt.queueing())));
 }

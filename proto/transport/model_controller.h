@@ -63,6 +63,7 @@ class ModelController final : public CongestionController {
   void control_startup(double round_trip);
   [[nodiscard]] double round_loss() const;
   [[nodiscard]] Duration own_queue() const;
+  [[nodiscard]] double extra_window() const;  // bytes
   [[nodiscard]] bool shared() const;
   [[nodiscard]] bool sends_trains() const;
   [[nodiscard]] ByteCount train_bytes() const;
@@ -97,6 +98,7 @@ class ModelController final : public CongestionController {
   Duration doubtful_base_{};    // before the queue was emptied
   Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none
   Contention contention_;
+  TimePoint short_queue_at_{};
 
   double goodput_ = 0;  // bytes/s delivered over the last rounds, with their pauses
   TimePoint round_started_{};

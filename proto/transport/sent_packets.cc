@@ -10,12 +10,14 @@ namespace {
 // The peer's acknowledgement delay is bounded by AckTracker::kDelayMax on its side.
 constexpr Duration kPeerAckDelayMax = AckTracker::kDelayMax;
 
-// No more than the peer may wait, and nothing that would make the path shorter than it was ever seen
-// (RFC 9002 §5.3): else a peer could have us believe in any round trip.
+// No more than the peer may wait, and no more than leaves the path as long as it was ever seen (RFC 9002
+// §5.3): else a peer could have us believe in any round trip. Who sends little gets late acknowledgements
+// only; where the path is shorter than is known, these are no queue.
 Duration believed_delay(const wire::AckFrame& ack, Duration raw, const RttEstimator& rtt) {
   const Duration claimed = std::chrono::microseconds(std::min<std::uint64_t>(ack.delay_us, 1'000'000));
   const Duration delay = std::min<Duration>(claimed, kPeerAckDelayMax);
-  return rtt.has_sample() && raw - delay >= rtt.minimum() ? delay : Duration(0);
+  const Duration at_least = std::min(raw, rtt.minimum());
+  return rtt.has_sample() ? std::min(delay, raw - at_least) : Duration(0);
 }
 // Differences of the receiver's clock beyond this are no measurement; they would overflow a Duration.
 constexpr std::uint64_t kReceiverElapsedMaxUs = 3'600'000'000;

@@ -62,7 +62,9 @@ enum class SettingKey : std::uint8_t {
   kReceiveSizeMax = 1,  // largest UDP payload it can receive
   kIdleTimeoutMs = 2,   // it forgets the connection after this silence
   kFeatures = 3,        // bits; none defined yet
+  kPriority = 4,        // 1: background; the peer, too, sends only what the line has left
 };
+constexpr std::uint64_t kPriorityBackground = 1;
 struct Setting {
   std::uint64_t key = 0;
   std::uint64_t value = 0;

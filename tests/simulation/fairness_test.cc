@@ -1,4 +1,6 @@
 // Who gets what of a line that several flows share, in virtual time. `tusk-sim --flows` shows more.
+#include <cstdio>
+
 #include "tests/simulation/vocabulary.h"
 #include "tests/support/sim_network.h"
 
@@ -36,6 +38,31 @@ TEST(Fairness, FourFlowsThatJoinOneAfterAnother) {
   const Shares shares(network);
   network.run_for(8s);
   EXPECT_GE(jain_index(shares.rates()), 0.95);
+}
+
+// The queue of each that starts is not taken for that of flows that fill every buffer.
+TEST(Fairness, EightFlowsThatJoinHalfASecondApart) {
+  struct Joined {
+    std::uint64_t rate;
+    Duration rtt;
+    double index_min;
+  };
+  for (const Joined& joined : {Joined{kGbit, 20ms, 0.95}, Joined{kGbit, 100ms, 0.9}}) {
+    if (kSanitized && joined.rtt > 20ms) continue;
+    SimOptions options = symmetric_path(joined.rate, joined.rtt, 0, joined.rtt, 1);
+    options.handshake_rtt = joined.rtt;
+    SimNetwork network(options);
+    for (int flow = 0; flow < 8; ++flow) {
+      if (flow > 0) network.run_for(flow == 7 ? 3s : 500ms);
+      network.join().traffic().stream(1000 * kGiB, 64 * kMiB, Kind::kFetch);
+    }
+    network.run_for(20 * joined.rtt);
+    const Shares shares(network);
+    network.run_for(40 * joined.rtt);
+    const double index = jain_index(shares.rates());
+    std::printf("  %lu Mbit/s, %.0f ms: %.3f\n", joined.rate / kMbit, to_seconds(joined.rtt) * 1e3, index);
+    EXPECT_GE(index, joined.index_min);
+  }
 }
 
 TEST(Fairness, SixteenFlowsAtOnce) {

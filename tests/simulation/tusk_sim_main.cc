@@ -46,6 +46,7 @@ struct Arguments {
 
 const std::map<std::string, transport::CongestionKind> kCongestionKinds{
     {"model", transport::CongestionKind::kModel},
+    {"background", transport::CongestionKind::kBackground},
     {"cubic", transport::CongestionKind::kCubic},
     {"bbr", transport::CongestionKind::kBbr}};
 
@@ -201,6 +202,7 @@ struct Flow {
   std::string name;
   transport::CongestionKind congestion;
   Duration joins{};
+  ByteCount size = ByteCount{1} << 50;
 };
 
 std::vector<Flow> flows_of(const std::string& text) {
@@ -208,11 +210,15 @@ std::vector<Flow> flows_of(const std::string& text) {
   for (const auto part : std::views::split(text, ',')) {
     const std::string word(part.begin(), part.end());
     const std::size_t at = word.find('@');
+    const std::size_t colon = word.find(':');
     const auto kind = kCongestionKinds.find(word.substr(0, at));
     if (kind == kCongestionKinds.end())
-      must<int>(fail(ErrorCode::kBadConfig, "'" + word + "' is no flow: model, cubic or bbr, then @TIME"));
+      must<int>(fail(ErrorCode::kBadConfig,
+                     "'" + word + "' is no flow: model, background, cubic or bbr, then @TIME"));
     flows.push_back({word, kind->second});
-    if (at != std::string::npos) flows.back().joins = must(wan::parse_duration(word.substr(at + 1)));
+    if (at != std::string::npos)
+      flows.back().joins = must(wan::parse_duration(word.substr(at + 1, colon - at - 1)));
+    if (colon != std::string::npos) flows.back().size = must(wan::parse_size(word.substr(colon + 1)));
   }
   std::ranges::stable_sort(flows, {}, &Flow::joins);
   return flows;
@@ -254,7 +260,6 @@ void print_state(const transport::ConnectionStats& s) {
 
 // A line for every interval: what each flow got, in percent of the line, and the queue.
 int run_flows(const Arguments& arguments) {
-  constexpr ByteCount kForEver = ByteCount{1} << 50;
   const std::vector<Flow> flows = flows_of(arguments.flows);
   const auto rate = static_cast<double>(must(wan::parse_rate(arguments.rate)));
   const Duration every = must(wan::parse_duration(arguments.every));
@@ -266,10 +271,13 @@ int run_flows(const Arguments& arguments) {
   for (const Flow& flow : flows) std::printf(" %10s", flow.name.c_str());
   std::printf(" %8s %8s %8s\n", "Jain", "queue ms", "dropped");
   while (network.elapsed() < lasting) {
-    while (network.pairs().size() < flows.size() && flows[network.pairs().size()].joins <= network.elapsed())
-      network.join(flows[network.pairs().size()].congestion)
+    while (network.pairs().size() < flows.size() &&
+           flows[network.pairs().size()].joins <= network.elapsed()) {
+      const Flow& flow = flows[network.pairs().size()];
+      network.join(flow.congestion)
           .traffic()
-          .stream(kForEver, window_of(arguments), SimTraffic::Kind::kFetch);
+          .stream(flow.size, window_of(arguments), SimTraffic::Kind::kFetch);
+    }
     while (!turns.empty() && turns.front().at <= network.elapsed()) {
       turn(network, turns.front().changes);
       turns.erase(turns.begin());
@@ -316,8 +324,9 @@ int main(int argc, char** argv) {
   app.add_flag("--store", arguments.store, "the client sends");
   app.add_option("--trace", arguments.trace, "CSV of the sender's state over time; - is standard output");
   app.add_option("--every", arguments.every, "interval of the trace's lines");
-  app.add_option("--flows", arguments.flows,
-                 "flows that share the line and when they join, as model,cubic@5s");
+  app.add_option(
+      "--flows", arguments.flows,
+      "flows that share the line, when they join and how much they fetch, as model,cubic@5s,model@9s:1gib");
   app.add_option("--then", arguments.turns,
                  "with --flows: a change of the path, as 10s:rate=100mbit,delay=46ms; may be repeated")
       ->allow_extra_args(false);

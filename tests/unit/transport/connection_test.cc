@@ -307,6 +307,20 @@ TEST_F(ConnectionTest, LostSettingsAreSaidAgain) {
   EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000"));
 }
 
+TEST_F(ConnectionTest, APeerThatYieldsIsYieldedTo) {
+  receive({wire::SettingsFrame{{{4, 0}, {4, 2}, {4, kVarintMax}}}});
+  EXPECT_FALSE(connection_.stats().background);
+  receive({wire::SettingsFrame{{{4, 1}}}});
+  EXPECT_TRUE(connection_.stats().background);
+}
+
+struct YieldingConnectionTest : ConnectionTest {
+  YieldingConnectionTest() : ConnectionTest(Role::kClient, {.congestion = CongestionKind::kBackground}) {}
+};
+TEST_F(YieldingConnectionTest, AsksThePeerToYield) {
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 4=1"));
+}
+
 TEST_F(ConnectionTest, UnknownSettingsAreIgnored) {
   receive({wire::SettingsFrame{{{4711, 1}, {0, 0}, {kVarintMax, kVarintMax}}}});
   EXPECT_THAT(events(), IsEmpty());

@@ -483,10 +483,13 @@ class Mount(_Logged):
 
     def _tear_down(self):
         """Leaves nothing behind, whatever state the mount is in. Touches no path inside the mount: that could hang."""
-        connection = self._connection or fuse_connection(self.path)
-        if fuse_connection(self.path) is not None:
+        connection = fuse_connection(self.path)
+        if connection is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run_in(None, ["umount", "-l", self.path], KILL_SECONDS, check=False)
+        elif self.pids():
+            connection = self._connection  # unmounted, but still in use
+        # Without a daemon the number may be another mount's by now.
         if connection is not None:
             abort_fuse(connection)
         self.kill()

@@ -1,6 +1,7 @@
 """Leases across a far line: what costs nothing any more, how soon changes are seen, and who waits for whom."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -45,9 +46,9 @@ class Leases(unittest.TestCase):
         self.export.mkdir()
         self.wan = self.enterContext(Wan(rate="100mbit", delay=f"{ROUND_TRIP * 500:.0f}ms"))
 
-    def serve(self, mounts=1):
+    def serve(self, mounts=1, options=()):
         self.server = self.enterContext(Tuskd(self.wan, self.export, options=("--watch", self.watch)))
-        return [self.enterContext(Mount(self.wan, self.server.url)) for _ in range(mounts)]
+        return [self.enterContext(Mount(self.wan, self.server.url, options=options)) for _ in range(mounts)]
 
     def status(self, mount):
         return json.loads(run_in(self.wan.ns_a, [program("tusk"), "status", "--json", mount.path],
@@ -143,6 +144,42 @@ class Leases(unittest.TestCase):
         self.assertFalse((reader.path / "doomed").exists())
         os.chmod(writer.path / "file", 0o640)
         self.assertEqual(os.stat(reader.path / "file").st_mode & 0o777, 0o640)
+
+    def test_what_was_lent_is_not_used_beyond_the_lease(self):
+        """The kernel had been told for longer than the lease lasts; what changes during an outage is nothing it shows."""
+        self.locally("mkdir dir; echo old > dir/file; echo x > dir/doomed")
+        [mount] = self.serve(options=("outage=fail:1",))
+        root = mount.path / "dir"
+        held = os.open(root / "file", os.O_RDONLY)
+        self.addCleanup(os.close, held)
+
+        def seen():
+            """Of each thing what the mount says, or the error."""
+            def of(look):
+                try:
+                    return look()
+                except OSError as error:
+                    return error.errno
+            return [of(lambda: os.stat(root / "file").st_size), of(lambda: os.fstat(held).st_size),
+                    of(lambda: os.stat(root / "doomed").st_size), of(lambda: os.stat(root / "new").st_size),
+                    of(lambda: sorted(os.listdir(root)))]
+
+        before = [4, 4, 2, errno.ENOENT, ["doomed", "file"]]
+        for _ in range(3):
+            self.assertEqual(seen(), before)
+            time.sleep(LIFETIME)
+        self.wan.outage(True)
+        started = time.monotonic()
+        self.locally("echo longer > dir/file; rm dir/doomed; echo x > dir/new")
+        self.assertEqual(seen(), before, "the lease lasts")
+        self.assertLess(time.monotonic() - started, LEASE / 2)
+        time.sleep(started + LEASE + 1 - time.monotonic())
+        self.assertEqual(seen(), [errno.ETIMEDOUT] * 5)
+        self.wan.outage(False)
+        after = [7, 7, errno.ENOENT, 2, ["file", "new"]]
+        took = seconds_until(lambda: seen() == after)
+        print(f"{self.watch}: seen {took:.1f} s after the outage", file=sys.stderr)
+        self.assertEqual(seen(), after)
 
     def test_two_clients_that_fill_one_directory_do_not_wait_for_each_other(self):
         first, second = self.serve(2)

@@ -32,6 +32,9 @@ class CachedAttributes {
   [[nodiscard]] const Attributes& value() const { return attr_; }
   [[nodiscard]] Learnt learnt() const { return learnt_; }
 
+  // Nothing has happened to them since.
+  [[nodiscard]] bool quiet_since(TimePoint time) const { return expired_at_ < time; }
+
   // Something happened to the file that makes them old; they stay as a last resort.
   void expire(TimePoint now) {
     learnt_.forget();
@@ -46,6 +49,21 @@ class CachedAttributes {
   // Somebody comes to use them: see Foresight.
   void use(Foresight& foresight, TimePoint now) {
     if (foresight.take(ahead_, now)) learnt_.at = now;
+  }
+
+  // They are so because this mount made them so, under the lease that `learnt` names.
+  void assume(const Attributes& attr, Learnt learnt) {
+    attr_ = attr;
+    learnt_ = learnt;
+  }
+  // The newest answer to this mount's own changes, which nobody else's can have overtaken.
+  void settle(const Attributes& attr, const Told& told, TimePoint now) {
+    attr_ = attr;
+    told_at_ = now;
+    if (told.started >= expired_at_)
+      learnt_ = told.learnt(now);
+    else
+      learnt_.forget();
   }
 
   // A change that this mount itself made, known without asking.

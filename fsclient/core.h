@@ -9,25 +9,16 @@
 #include "fsclient/block_cache.h"
 #include "fsclient/foresight.h"
 #include "fsclient/inode_table.h"
+#include "fsclient/kernel_cache.h"
+#include "fsclient/loans.h"
+#include "fsclient/operation_log.h"
 #include "fsclient/path_estimate.h"
 #include "fsclient/remote.h"
 #include "fsclient/scheduler.h"
+#include "fsclient/server_clock.h"
 #include "fsclient/trust.h"
 
 namespace tusk::client {
-
-// What the kernel caches of this mount. Called on the scheduler's notification thread only.
-class KernelCache {
- public:
-  virtual ~KernelCache() = default;
-  // Drops pages and attributes of an inode.
-  virtual void invalidate_inode(NodeId node) = 0;
-  // Drops the attributes, and the pages from the one with the byte at `from` on.
-  virtual void invalidate_from(NodeId node, ByteCount from) = 0;
-  // The attributes alone; waits for nothing.
-  virtual void invalidate_attributes(NodeId node) = 0;
-  virtual void invalidate_entry(NodeId parent, const std::string& name) = 0;
-};
 
 // Since the mount, in bytes unless named otherwise.
 struct Counters {
@@ -63,6 +54,7 @@ class LastError {
 
 struct Core {
   Remote& remote;
+  OperationLog& log;
   Scheduler& scheduler;
   LeaseTrust& trust;
   KernelCache& kernel;
@@ -73,6 +65,8 @@ struct Core {
   Counters counters;
   LastError last_error;
   Foresight foresight;
+  ServerClock clock;
+  Loans loans{trust, scheduler, kernel, inodes};
 };
 
 // A regular file's whole range.

@@ -59,9 +59,14 @@ struct Directory {
 
   std::unordered_map<std::string, KnownName, StringHash, std::equal_to<>> names;
   Learnt names_complete;  // `names` held every name then
+  // The number of the exclusiveness that this mount has of the names, and the lease it was told under; 0:
+  // none.
+  std::uint64_t exclusive = 0;
+  std::uint64_t exclusive_lease = 0;
   Ahead names_complete_ahead;
   std::shared_ptr<Listing> listing;  // the newest; may still be loading
   std::uint64_t load = 0;            // counts listings
+  std::size_t counted = 0;           // of `names`, as DirectoryCache's bound counts them
   std::uint32_t misses = 0;          // lookups that had to ask since the last listing
   // Names this mount changed while `listing` was loading: what it says of them may be older.
   std::unordered_set<std::string> changed_while_loading;
@@ -83,6 +88,7 @@ struct Directory {
     names_changed_at = names_taken_back_at = now;
     names_complete.forget();
     names_complete_ahead.forget();
+    exclusive = 0;
     ++load;  // pages on their way tell names as they were
     if (!listing) return;
     listing->outdated = true;

@@ -17,10 +17,11 @@ NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
   const auto found = known.names.find(name);
   if (found != known.names.end()) {
     const bool exists = found->second.inode != nullptr;
-    const Duration remaining =
-        usable_for(exists ? Fact::kEntry : Fact::kAbsence, found->second.learnt, found->second.ahead);
+    const Fact fact = exists ? Fact::kEntry : Fact::kAbsence;
+    const Duration remaining = usable_for(fact, found->second.learnt, found->second.ahead);
     if (remaining > Duration::zero())
-      return {exists ? Kind::kExists : Kind::kAbsent, found->second.inode, remaining, streamed};
+      return {exists ? Kind::kExists : Kind::kAbsent, found->second.inode,
+              lifetime_of(directory, fact, found->second.learnt, remaining), streamed};
     if (exists) return {};
   }
   const Duration remaining = usable_for(Fact::kAbsence, known.names_complete, known.names_complete_ahead);
@@ -30,7 +31,13 @@ NameAnswer DirectoryCache::lookup(Inode& directory, std::string_view name) {
   const std::size_t listed = known.listing ? known.listing->entries.size() : 0;
   if (known.names.size() >= listed + kAbsentMax) return {Kind::kAbsent, nullptr, Duration::zero(), streamed};
   known.names.insert_or_assign(std::string(name), KnownName{nullptr, known.names_complete, {}, 0});
-  return {Kind::kAbsent, nullptr, remaining, streamed};
+  return {Kind::kAbsent, nullptr, lifetime_of(directory, Fact::kAbsence, known.names_complete, remaining),
+          streamed};
+}
+
+// A name that is checked holds no lock of the kernel's, so the answer may come into force behind a change.
+Duration DirectoryCache::lifetime_of(const Inode& directory, Fact fact, Learnt learnt, Duration remaining) {
+  return directory.changes.count == 0 ? core_.loans.name(fact, learnt) : Loans::unsettled(remaining);
 }
 
 Duration DirectoryCache::usable_for(Fact fact, Learnt& learnt, Ahead& ahead) {
@@ -51,9 +58,7 @@ Learnt DirectoryCache::learn(Inode& directory, std::string_view name, std::share
   const Learnt learnt = told.learnt(core_.scheduler.now());
   if (inode) note_place(*inode, directory, name, {});
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory || told.started < directory.directory->names_changed_at ||
-      facts_.taken_back_since(directory, told.started))
-    return {};
+  if (!directory.directory || outdated(directory, told)) return {};
   KnownName& known = directory.directory->names[std::string(name)];
   known.inode.swap(inode);  // the old one goes after the lock
   known.learnt = learnt;
@@ -61,18 +66,29 @@ Learnt DirectoryCache::learn(Inode& directory, std::string_view name, std::share
   return learnt;
 }
 
+// The answer may tell names as they were before a change of this mount's, or of somebody else's.
+bool DirectoryCache::outdated(const Inode& directory, const Told& told) const {
+  return directory.log.entries > 0 || told.started < directory.directory->names_changed_at ||
+         facts_.taken_back_since(directory, told.started);
+}
+
 Learnt DirectoryCache::learn_absent(Inode& directory, std::string_view name, const Told& told) {
   return learn(directory, name, nullptr, told);
 }
 
-void DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, const Told& told) {
+Learnt DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, const Told& told) {
+  Learnt learnt = told.learnt(core_.scheduler.now());
+  std::size_t grown = 0;
   {
-    Learnt learnt = told.learnt(core_.scheduler.now());
     for (const OwnName& own : names)
       if (own.inode) note_place(*own.inode, directory, own.name, {});
     const std::lock_guard lock(directory.mutex);
-    if (!directory.directory) return;
+    if (!directory.directory) return {};
     Directory& all = *directory.directory;
+    if (all.names.size() >= 2 * all.counted + kOwnNames) {
+      grown = all.names.size() - all.counted;
+      all.counted = all.names.size();
+    }
     // Of two changes that crossed nobody here knows which was the last.
     if (directory.changes.count > 1 || told.started < all.names_changed_at) learnt.lease = 0;
     if (told.started < all.names_taken_back_at) learnt.forget();
@@ -84,12 +100,16 @@ void DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, const
     }
   }
   for (const OwnName& own : names) note_changed(directory, own.name);
+  if (grown > 0) note_used(directory.shared_from_this(), grown);
+  return learnt;
 }
 
 void DirectoryCache::taken_back(Inode& directory, std::string_view name) {
   changed_somehow(directory, name);
   const std::lock_guard lock(directory.mutex);
-  if (directory.directory) directory.directory->names_taken_back(core_.scheduler.now());
+  if (!directory.directory) return;
+  directory.directory->names.erase(std::string(name));
+  directory.directory->names_taken_back(core_.scheduler.now());
 }
 
 void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
@@ -98,10 +118,9 @@ void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
     const std::lock_guard lock(directory.mutex);
     if (!directory.directory) return;
     Directory& known = *directory.directory;
-    if (const auto found = known.names.find(name); found != known.names.end()) {
-      old = std::move(found->second.inode);
-      known.names.erase(found);
-    }
+    // It is not known any more, but the kernel may still have it.
+    if (const auto found = known.names.find(name); found != known.names.end())
+      old = std::exchange(found->second, {}).inode;
     known.names_complete.forget();
     known.names_complete_ahead.forget();
   }
@@ -112,6 +131,7 @@ void DirectoryCache::note_changed(Inode& directory, std::string_view name) {
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory) return;
   directory.attributes.expire(core_.scheduler.now());
+  core_.loans.withdraw_locked(directory);
   Directory& known = *directory.directory;
   known.names_changed_at = core_.scheduler.now();
   if (!known.listing) return;
@@ -137,6 +157,7 @@ bool DirectoryCache::note_miss(const Asker& asker, const std::shared_ptr<Inode>&
 
 std::shared_ptr<Listing> DirectoryCache::begin(const Asker& asker, const std::shared_ptr<Inode>& directory) {
   auto load = std::make_shared<Load>();
+  bool in_log = false;
   {
     const TimePoint now = core_.scheduler.now();
     const std::lock_guard lock(directory->mutex);
@@ -144,21 +165,50 @@ std::shared_ptr<Listing> DirectoryCache::begin(const Asker& asker, const std::sh
     if (known.awaiting) return known.awaiting->listing;
     if (known.listing && !known.listing->outdated && !known.listing->error && may_list(*known.listing))
       return known.listing;
+    if (auto here = listing_of_own(*directory)) {
+      ++known.load;  // one that is still loading tells no names any more
+      return known.listing = here;
+    }
     load->listing = std::make_shared<Listing>();
     load->listing->learnt = {now};
+    if (known.listing) known.listing->outdated = true;
     known.listing = load->listing;
     known.changed_while_loading.clear();
     known.misses = 0;
     load->id = ++known.load;
     load->asker = {asker.uid, asker.gid, asker.pid, nullptr};
+    in_log = directory->log.entries > 0;
     if (known.walks > 0) {
       known.awaiting = load;  // what is on its way is sooner here
       return load->listing;
     }
   }
   load->directory = directory;
-  ask(load, 0, 0);
+  // Behind what this mount has changed in it.
+  if (in_log)
+    core_.log.when_answered([this, load] { ask(load, 0, 0); });
+  else
+    ask(load, 0, 0);
   return load->listing;
+}
+
+// A directory that nobody else is told of, all names of which are known: the server would say the same,
+// behind what is in the log.
+std::shared_ptr<Listing> DirectoryCache::listing_of_own(Inode& directory) {
+  const Directory& known = *directory.directory;
+  const TimePoint now = core_.scheduler.now();
+  if (!core_.log.stands(known.exclusive) || !core_.trust.may_use(Fact::kListing, known.names_complete, now))
+    return nullptr;
+  auto listing = std::make_shared<Listing>();
+  for (const auto& [name, of] : known.names) {
+    if (!of.inode) continue;
+    if (core_.trust.remaining(Fact::kEntry, of.learnt, now) <= Duration::zero()) return nullptr;
+    // Its type and number are looked up where it is told: one inode's mutex is held already.
+    listing->entries.push_back({name, DT_UNKNOWN, 0, of.inode, of.learnt});
+  }
+  listing->complete = true;
+  listing->learnt = known.names_complete;
+  return listing;
 }
 
 // A listing that was told ahead is as good as one told now for who comes to it in time.
@@ -199,7 +249,7 @@ void DirectoryCache::wake(Listing& listing, Deferred& after) {
 void DirectoryCache::ask(const std::shared_ptr<Load>& load, std::uint64_t page, std::uint64_t cookie) {
   schema::Request request;
   schema::ReadDirRequest& readdir = *request.mutable_readdir();
-  readdir.set_handle(load->directory->handle);
+  readdir.set_handle(load->directory->handle());
   readdir.set_cookie(cookie);
   readdir.set_with_nodes(true);
   readdir.set_limit_bytes(page == 0 ? kFirstPageBytes : kPageBytes);
@@ -259,6 +309,13 @@ void DirectoryCache::take_in(const std::shared_ptr<Load>& load, TimePoint starte
   }
 }
 
+// This mount made, removed or renamed it since the listing began: what that says of the name may be older,
+// and of a file that is being made it would be known as another.
+bool DirectoryCache::changed_since(const ListingLoad& load, const std::string& name) {
+  const std::lock_guard lock(load.directory->mutex);
+  return load.directory->directory->changed_while_loading.contains(name);
+}
+
 void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::Reply& reply,
                               TimePoint started) {
   const schema::ReadDirReply& page = reply.readdir();
@@ -267,8 +324,9 @@ void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::R
   std::vector<ListedEntry> entries;
   entries.reserve(static_cast<std::size_t>(page.entries_size()));
   for (const schema::DirEntry& entry : page.entries()) {
-    entries.push_back(
-        {entry.name(), entry.type(), entry.ino(), learn_entry(load->directory, entry, told, false), learnt});
+    auto inode =
+        changed_since(*load, entry.name()) ? nullptr : learn_entry(load->directory, entry, told, false);
+    entries.push_back({entry.name(), entry.type(), entry.ino(), std::move(inode), learnt});
   }
   if (page.has_directory()) facts_.learn(*load->directory, page.directory(), told);
 
@@ -300,12 +358,16 @@ void DirectoryCache::finish(const std::shared_ptr<Load>& load, std::optional<Err
     listing.error = std::move(error);
   }
   if (listing.complete && known.load == load->id) {
-    forget_unlisted(known, load->id);
+    if (auto gone = forget_unlisted(known, load->id); !gone.empty())
+      after.add([this, directory = load->directory, gone = std::move(gone)]() mutable {
+        facts_.drop_kernel_names(directory, std::move(gone));
+      });
     // Names without a node keep a lookup from answering, so they count as not complete.
     if (load->under_lease && !listing.outdated) listing.learnt.lease = load->lease;
     const bool all_known =
         std::ranges::all_of(listing.entries, [](const ListedEntry& e) { return e.inode != nullptr; });
-    if (all_known && !listing.taken_back) known.names_complete = listing.learnt;
+    known.names_complete = all_known && !listing.taken_back ? listing.learnt : Learnt{};
+    known.names_complete_ahead.forget();
     known.changed_while_loading.clear();
   }
   wake(listing, after);
@@ -325,16 +387,22 @@ void DirectoryCache::note_used(const std::shared_ptr<Inode>& directory, std::siz
     }
   }
   for (const auto& inode : old)
-    if (inode != directory) drop_names(*inode);
+    if (inode != directory) facts_.drop_kernel_names(inode, drop_names(*inode));
 }
 
-void DirectoryCache::drop_names(Inode& directory) {
+std::vector<std::string> DirectoryCache::drop_names(Inode& directory) {
+  std::vector<std::string> names;
   Directory dropped;  // destroyed after the lock: it may hold the last reference to its children
   const std::lock_guard lock(directory.mutex);
-  if (directory.directory->listing == nullptr || directory.directory->listing->loading()) return;
+  const auto& listing = directory.directory->listing;
+  if (directory.log.entries > 0 || (listing && listing->loading())) return names;
   dropped.names.swap(directory.directory->names);
   dropped.listing.swap(directory.directory->listing);
+  if (dropped.listing) dropped.listing->outdated = true;  // for who still reads it
   directory.directory->names_complete.forget();
+  directory.directory->counted = 0;
+  for (const auto& [name, known] : dropped.names) names.push_back(name);
+  return names;
 }
 
 // Names that are out of date, or a server that lies, can have directories hold each other.
@@ -344,10 +412,15 @@ DirectoryCache::~DirectoryCache() {
 }
 
 // What a whole listing does not tell does not exist, unless this mount just made it.
-void DirectoryCache::forget_unlisted(Directory& known, std::uint64_t load) {
+std::vector<std::string> DirectoryCache::forget_unlisted(Directory& known, std::uint64_t load) {
+  std::vector<std::string> gone;
   std::erase_if(known.names, [&](const auto& name) {
-    return name.second.inode && name.second.load != load && !known.changed_while_loading.contains(name.first);
+    const bool unlisted =
+        name.second.inode && name.second.load != load && !known.changed_while_loading.contains(name.first);
+    if (unlisted) gone.push_back(name.first);
+    return unlisted;
   });
+  return gone;
 }
 
 // ---------------------------------------------------------------- told before anybody asks
@@ -381,6 +454,13 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
   const Ahead ahead = core_.foresight.told(told);
   std::vector<std::shared_ptr<Inode>> inodes;
   std::vector<ListedEntry> entries;
+  {
+    // Before anything is taken in: a file that this mount is making must not become known as another.
+    const std::lock_guard lock(directory->mutex);
+    inodes.resize(static_cast<std::size_t>(listed.entries_size()));
+    if (directory->directory && outdated(*directory, told)) return inodes;
+    inodes.clear();
+  }
   inodes.reserve(static_cast<std::size_t>(listed.entries_size()));
   entries.reserve(static_cast<std::size_t>(listed.entries_size()));
   for (const schema::DirEntry& entry : listed.entries()) {
@@ -399,11 +479,10 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
     Directory& known = *directory->directory;
     const bool being_read = known.listing && known.listing->loading() && !known.awaiting;
     // A push about a directory that was not known here left no mark on it.
-    if (being_read || known.names_changed_at >= told.started ||
-        facts_.taken_back_since(*directory, told.started))
-      return inodes;
+    if (being_read || known.names_changed_at == told.started || outdated(*directory, told)) return inodes;
     const std::shared_ptr<Listing> listing =
         known.awaiting ? std::exchange(known.awaiting, nullptr)->listing : std::make_shared<Listing>();
+    if (known.listing && known.listing != listing) known.listing->outdated = true;
     known.listing = listing;
     known.changed_while_loading.clear();
     known.misses = 0;
@@ -415,8 +494,14 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
       if (entry.inode) known.names.emplace(entry.name, KnownName{entry.inode, learnt, ahead, known.load});
     }
     // The kernel may still remember them.
-    for (const auto& [name, before] : old)
+    std::vector<std::string> gone;
+    for (const auto& [name, before] : old) {
       if (!before.inode && all_known) known.names.emplace(name, KnownName{nullptr, learnt, ahead, 0});
+      if (!known.names.contains(name)) gone.push_back(name);
+    }
+    after.add([this, directory, gone = std::move(gone)]() mutable {
+      facts_.drop_kernel_names(directory, std::move(gone));
+    });
     known.names_complete = all_known ? learnt : Learnt{};
     known.names_complete_ahead = all_known ? ahead : Ahead{};
     listing->entries = std::move(entries);
@@ -433,8 +518,8 @@ void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,
                                       const std::shared_ptr<Inode>& inode, const Told& told) {
   const Learnt learnt = told.learnt(core_.scheduler.now());
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory || directory.directory->names_changed_at >= told.started ||
-      facts_.taken_back_since(directory, told.started))
+  if (!directory.directory || directory.directory->names_changed_at == told.started ||
+      outdated(directory, told))
     return;
   const auto known = directory.directory->names.find(name);
   // Only what is known already is kept fresh: a name that is gone here stays gone.

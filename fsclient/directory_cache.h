@@ -25,7 +25,7 @@ namespace tusk::client {
 struct NameAnswer {
   enum class Kind { kUnknown, kExists, kAbsent } kind = Kind::kUnknown;
   std::shared_ptr<Inode> inode;  // kExists
-  Duration remaining{};          // how long it may be used
+  Duration remaining{};          // how long the kernel may use it
   bool streamed = false;  // the directory was listed ahead, and this is the first that somebody wants of it
 };
 
@@ -55,6 +55,9 @@ class DirectoryCache {
   // Names kept beyond their lifetime, over all directories; above it the oldest directories are dropped.
   static constexpr std::size_t kNamesMax = 400'000;
 
+  // Names that this mount has made in one directory count from here on.
+  static constexpr std::size_t kOwnNames = 256;
+
   DirectoryCache(Core& core, Facts& facts) : core_(core), facts_(facts) {}
   DirectoryCache(const DirectoryCache&) = delete;
   DirectoryCache& operator=(const DirectoryCache&) = delete;
@@ -76,9 +79,10 @@ class DirectoryCache {
     std::string_view name;
     std::shared_ptr<Inode> inode;
   };
-  void changed(Inode& directory, std::vector<OwnName> names, const Told& told);
-  void changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode, const Told& told) {
-    changed(directory, {{name, std::move(inode)}}, told);
+  // Returns for how long it may be used.
+  Learnt changed(Inode& directory, std::vector<OwnName> names, const Told& told);
+  Learnt changed(Inode& directory, std::string_view name, std::shared_ptr<Inode> inode, const Told& told) {
+    return changed(directory, {{name, std::move(inode)}}, told);
   }
   // This mount did something to the name, and what it is now is not known.
   void changed_somehow(Inode& directory, std::string_view name);
@@ -109,9 +113,14 @@ class DirectoryCache {
                                                    const schema::DirEntry& entry, const Told& told,
                                                    bool ahead);
   // With the directory's mutex held.
+  [[nodiscard]] bool outdated(const Inode& directory, const Told& told) const;
+  [[nodiscard]] std::shared_ptr<Listing> listing_of_own(Inode& directory);
   [[nodiscard]] Duration usable_for(Fact fact, Learnt& learnt, Ahead& ahead);
+  // For the kernel, of what may be used for `remaining`.
+  [[nodiscard]] Duration lifetime_of(const Inode& directory, Fact fact, Learnt learnt, Duration remaining);
   [[nodiscard]] bool may_list(Listing& listing);
-  static void forget_unlisted(Directory& known, std::uint64_t load);
+  [[nodiscard]] static std::vector<std::string> forget_unlisted(Directory& known, std::uint64_t load);
+  [[nodiscard]] static bool changed_since(const ListingLoad& load, const std::string& name);
   void ask(const std::shared_ptr<Load>& load, std::uint64_t page, std::uint64_t cookie);
   void arrived(const std::shared_ptr<Load>& load, std::uint64_t page, TimePoint started,
                Result<rpc::CallReply> reply);
@@ -119,7 +128,7 @@ class DirectoryCache {
   void add_page(const std::shared_ptr<Load>& load, const schema::Reply& reply, TimePoint started);
   void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
   void note_changed(Inode& directory, std::string_view name);
-  static void drop_names(Inode& directory);
+  std::vector<std::string> drop_names(Inode& directory);
   void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);
   static void note_place(Inode& inode, Inode& directory, std::string_view name, std::string_view link_target);
   static void wake(Listing& listing, Deferred& after);

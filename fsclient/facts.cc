@@ -23,19 +23,63 @@ bool Facts::learn(Inode& inode, const schema::Attr& attr, const Told& told) {
 void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) {
   const std::lock_guard lock(inode.mutex);
   const Attributes fresh = Attributes::from_schema(attr);
+  core_.clock.saw(fresh.ctime);
   prepare(inode, fresh);
   if (inode.file) {
     inode.file->version.follow(attr.change_before(), fresh.change);
     inode.file->last_write = core_.scheduler.now();
   }
+  if (inode.log.entries > 0) return;
   inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
 }
 
+Facts::InLog Facts::begin_entry(const std::shared_ptr<Inode>& inode) {
+  if (!inode) return nullptr;
+  {
+    const std::lock_guard lock(inode->mutex);
+    ++inode->log.entries;
+  }
+  return {nullptr, [this, inode](std::nullptr_t) {
+            const std::lock_guard lock(inode->mutex);
+            if (inode->directory) inode->directory->names_changed_at = core_.scheduler.now();
+            if (--inode->log.entries == 0 && inode->log.told) settle_locked(*inode);
+          }};
+}
+
+void Facts::learn_logged(Inode& inode, const schema::Attr& attr, const Told& told) {
+  const std::lock_guard lock(inode.mutex);
+  const Attributes fresh = Attributes::from_schema(attr);
+  core_.clock.saw(fresh.ctime);
+  if (inode.file) {
+    if (inode.log.made_under != 0 && inode.attributes.value().change == 0 && !inode.log.told)
+      inode.file->version.set(fresh.change);  // the first that is told of it
+    else
+      inode.file->version.follow(attr.change_before(), fresh.change);
+    inode.file->last_write = core_.scheduler.now();
+  }
+  inode.log.told = {fresh, told.about(attr)};
+}
+
+// Programs go on seeing what they were shown.
+void Facts::settle_locked(Inode& inode) {
+  auto [attr, told] = *std::exchange(inode.log.told, std::nullopt);
+  if (taken_back_.since(inode.handle(), told.started)) told.cover = schema::COVER_ONCE;
+  inode.log.shown_ctime = inode.shown().ctime;
+  inode.log.shown_until_change = attr.change;
+  inode.log.assumed_under = 0;
+  inode.attributes.settle(attr, told, core_.scheduler.now());
+  core_.loans.withdraw_locked(inode);
+  if (inode.file && inode.file->data.all_settled()) inode.file->written_end = 0;
+}
+
 bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told) {
+  core_.clock.saw(attr.ctime);
   prepare(inode, attr);
+  if (inode.log.entries > 0) return false;
   const Attributes old = inode.attributes.value();
   const Told usable = without_what_was_taken_back(inode, told);
   if (!inode.attributes.accept(attr, usable, core_.scheduler.now())) return false;
+  if (attr.change != old.change) core_.loans.withdraw_locked(inode);
   if (!inode.file || inode.written_since(told.started)) return false;
   FileState& file = *inode.file;
   file.written_end = 0;  // all of it is in the server's size now
@@ -52,7 +96,7 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
 
 // A known inode remembers by itself since when its attributes are not good any more.
 Told Facts::without_what_was_taken_back(const Inode& inode, Told told) const {
-  if (!inode.attributes.known() && taken_back_.since(inode.handle, told.started))
+  if (!inode.attributes.known() && taken_back_.since(inode.handle(), told.started))
     told.cover = schema::COVER_ONCE;
   return told;
 }
@@ -123,6 +167,12 @@ bool Facts::pages_being_dropped(Inode& inode) {
   return inode.pages_being_dropped > 0;
 }
 
+bool Facts::bytes_are_of(Inode& inode, std::uint64_t change) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.file && inode.file->version.is(change) && inode.file->data.all_settled() &&
+         inode.file->data.fetches_of(kWholeFile).empty();
+}
+
 void Facts::drop_kernel_pages(Inode& inode) {
   {
     const std::lock_guard lock(inode.mutex);
@@ -135,9 +185,9 @@ void Facts::drop_kernel_pages(Inode& inode) {
   });
 }
 
-void Facts::forget(Inode& inode, bool data, bool entries) {
+decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) {
   bool drop_pages = false;
-  decltype(Directory::names) names;  // go after the lock
+  decltype(Directory::names) names;
   {
     const std::lock_guard lock(inode.mutex);
     inode.attributes.expire(core_.scheduler.now());
@@ -154,6 +204,7 @@ void Facts::forget(Inode& inode, bool data, bool entries) {
     }
   }
   if (drop_pages) drop_kernel_pages(inode);
+  return names;
 }
 
 }  // namespace tusk::client

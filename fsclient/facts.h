@@ -23,6 +23,13 @@ class Facts {
   bool learn(Inode& inode, const schema::Attr& attr, const Told& told);
   // The same for an answer to a change of this mount's own: it does not count as somebody else's.
   void learn_own(Inode& inode, const schema::Attr& attr, const Told& told);
+  // Until what it returns is gone, an entry of the operation log that concerns the inode is unanswered: what
+  // other answers say of it is not taken in. Null inode: nothing.
+  using InLog = std::shared_ptr<void>;
+  [[nodiscard]] InLog begin_entry(const std::shared_ptr<Inode>& inode);
+  // The answer to such an entry: counts once the last one is answered.
+  void learn_logged(Inode& inode, const schema::Attr& attr, const Told& told);
+
   // With the mutex held. Returns whether somebody else changed the file's bytes.
   bool learn_locked(Inode& inode, const Attributes& attr, const Told& told);
 
@@ -45,19 +52,25 @@ class Facts {
 
   // An answer to a question asked at `started` may tell of the inode as it was before it was taken back.
   [[nodiscard]] bool taken_back_since(const Inode& inode, TimePoint started) const {
-    return taken_back_.since(inode.handle, started);
+    return taken_back_.since(inode.handle(), started);
   }
 
   // Asks the kernel to, behind what was asked before; not while such a change is on its way.
   void drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vector<std::string> names);
 
-  // Nothing known of the inode is to be used without asking; its names and bytes as chosen.
-  void forget(Inode& inode, bool data, bool entries);
+  // Nothing known of the inode is to be used without asking; its names and bytes as chosen. Returns the
+  // names.
+  decltype(Directory::names) forget(Inode& inode, bool data, bool entries);
+
+  // All bytes that are here, or on their way here, are those of this change for certain: also none of our own
+  // are on their way out, which would hide that others have changed the file meanwhile.
+  [[nodiscard]] static bool bytes_are_of(Inode& inode, std::uint64_t change);
 
  private:
   void prepare(Inode& inode, const Attributes& attr);
   [[nodiscard]] Told without_what_was_taken_back(const Inode& inode, Told told) const;
   void drop_kernel_pages(Inode& inode);
+  void settle_locked(Inode& inode);
 
   Core& core_;
   TakenBack taken_back_;

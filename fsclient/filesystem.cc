@@ -25,7 +25,9 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
     : options_(std::move(options)),
       trust_(std::make_unique<LeaseTrust>(lifetime_of(attached, options_.lifetime), options_.confirmed)),
       remote_(caller, scheduler, core_.path, attached),
+      log_(remote_, scheduler),
       core_{remote_,
+            log_,
             scheduler,
             *trust_,
             kernel,
@@ -39,7 +41,9 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       tree_(core_, facts_, names_),
       small_files_(core_, facts_, names_, tree_, kept_),
       reader_(core_, kept_),
-      write_behind_(core_, facts_) {
+      write_behind_(core_, facts_),
+      owner_uid_(attached.owner_uid()),
+      owner_gid_(attached.owner_gid()) {
   if (options_.disk != nullptr)
     options_.disk->on_trouble([this](const std::string& what) { core_.last_error.set(what); });
   core_.foresight.choose(lifetime_of(attached, options_.lifetime));
@@ -51,6 +55,8 @@ Result<Filesystem::InodePointer> Filesystem::inode_of(NodeId node) {
   ++core_.counters.operations;
   InodePointer inode = core_.inodes.find(node);
   if (!inode) return fail(from_errno(ESTALE), "an inode the kernel had forgotten");
+  const std::lock_guard lock(inode->mutex);
+  if (inode->log.failed) return std::unexpected(*inode->log.failed);
   return inode;
 }
 
@@ -61,14 +67,19 @@ Duration Filesystem::attributes_lifetime(Inode& inode) {
 
 Duration Filesystem::attributes_lifetime_locked(Inode& inode) {
   const TimePoint now = core_.scheduler.now();
+  if (inode.log.assumed_under != 0 && !core_.log.stands(inode.log.assumed_under)) {
+    inode.log.assumed_under = 0;
+    inode.attributes.expire(now);
+  }
   if (!core_.trust.may_use(Fact::kAttributes, inode.attributes.learnt(), now))
     inode.attributes.use(core_.foresight, now);
   return core_.trust.remaining(Fact::kAttributes, inode.attributes.learnt(), now);
 }
 
+// Remembered first: what is taken back from now on is called back from the kernel, too.
 EntryReply Filesystem::entry_for(const InodePointer& inode, Duration entry_lifetime) {
-  const AttributesReply known = attributes_for(*inode);
   core_.inodes.remember(inode);
+  const AttributesReply known = attributes_for(*inode);
   return {inode->id, known.attr, entry_lifetime, known.lifetime};
 }
 
@@ -82,7 +93,21 @@ void Filesystem::after_pages_dropped(Inode& inode, std::move_only_function<void(
 AttributesReply Filesystem::attributes_for(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
   inode.told_size = inode.size();
-  return {options_.identity.to_local(inode.shown()), attributes_lifetime_locked(inode)};
+  const bool usable = attributes_lifetime_locked(inode) > Duration::zero();
+  return {options_.identity.to_local(inode.shown()),
+          usable ? core_.loans.attributes_locked(inode) : Duration::zero()};
+}
+
+AttributesReply Filesystem::changed_attributes(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  inode.told_size = inode.size();
+  return {options_.identity.to_local(inode.shown()), Loans::unsettled(attributes_lifetime_locked(inode))};
+}
+
+EntryReply Filesystem::changed_entry(const InodePointer& inode, Learnt learnt) {
+  core_.inodes.remember(inode);
+  const AttributesReply known = changed_attributes(*inode);
+  return {inode->id, known.attr, core_.loans.name(Fact::kEntry, learnt), known.lifetime};
 }
 
 // This mount changed something of the file that the answer did not tell: links, names.
@@ -90,6 +115,7 @@ void Filesystem::touched(const InodePointer& inode) {
   if (!inode) return;
   const std::lock_guard lock(inode->mutex);
   inode->attributes.expire(core_.scheduler.now());
+  core_.loans.withdraw_locked(*inode);
   if (inode->file) inode->file->touched_by_us = true;
 }
 
@@ -98,15 +124,11 @@ void Filesystem::handle_attached(const schema::AttachReply& attached) {
   const bool leases_kept = attached.resumed() && attached.lease_floor() <= trust_->floor();
   if (!attached.resumed()) trust_->forget_leases(core_.scheduler.now());
   take_terms(attached);
-  if (!leases_kept) take_back_all(nullptr);
-  if (attached.resumed()) return;
-  bool locks_held = false;
-  files_.for_each([&locks_held](OpenFile& file) {
-    const std::lock_guard guard(file.inode->mutex);
-    locks_held |= file.flocked || file.record_locked;
-  });
-  if (locks_held) core_.last_error.set("the server restarted: locks taken before are gone");
-  forget_locks();
+  if (!leases_kept) {
+    core_.log.take_back_all();
+    take_back_all(nullptr);
+  }
+  settle_locks(attached);
 }
 
 // ---------------------------------------------------------------- the disk cache

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,10 +22,12 @@
 #include <utility>
 #include <variant>
 
+#include "fsclient/after_log.h"
 #include "fsclient/core.h"
 #include "fsclient/directory_cache.h"
 #include "fsclient/facts.h"
 #include "fsclient/handle_table.h"
+#include "fsclient/held_locks.h"
 #include "fsclient/identity_map.h"
 #include "fsclient/kept_blocks.h"
 #include "fsclient/reader.h"
@@ -84,16 +87,6 @@ struct DirectoryEntryOut {
 };
 using DirectorySink = std::move_only_function<bool(const DirectoryEntryOut&)>;
 
-struct NewLock {
-  bool flock = false;
-  std::uint64_t owner = 0;
-  std::uint32_t type = 0;  // F_RDLCK, F_WRLCK, F_UNLCK
-  std::uint64_t start = 0;
-  std::uint64_t end = 0;  // inclusive
-  bool wait = false;
-  std::uint32_t pid = 0;
-};
-
 class Filesystem {
  public:
   struct Options {
@@ -102,6 +95,7 @@ class Filesystem {
     ByteCount cache_bytes_first = cache_bytes;  // until the path is known to need more
     std::optional<Duration> lifetime;           // instead of the server's
     bool read_only = false;
+    bool log = false;  // changes in directories of our own are answered here, and sent as a log
     std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
     // When the newest of what the server is known to have received was sent; none: leases are not trusted.
     std::function<TimePoint()> confirmed;
@@ -171,8 +165,9 @@ class Filesystem {
 
   // ---- the mount
   // All that programs wrote until now is on the server, or has failed.
-  void flush_all(Done<void> done) { write_behind_.flush_all(std::move(done)); }
-  [[nodiscard]] ByteCount pending_bytes() const { return write_behind_.pending(); }
+  void flush_all(Done<void> done);
+  // Of data and of changes that were answered here already.
+  [[nodiscard]] ByteCount pending_bytes() const { return std::max(write_behind_.pending(), log_.bytes()); }
   [[nodiscard]] const Counters& counters() const { return core_.counters; }
   [[nodiscard]] const LastError& last_error() const { return core_.last_error; }
   [[nodiscard]] ByteCount cache_used() const { return core_.cache.budget()->used(); }
@@ -191,6 +186,11 @@ class Filesystem {
   [[nodiscard]] std::size_t leases_held();
 
   // The channel's events, on its network thread.
+  void handle_attaching(schema::AttachRequest& request) {
+    held_locks_.offer(request);
+    request.set_log_answered(log_.answered());
+    request.set_log_sent(log_.sent());
+  }
   void handle_attached(const schema::AttachReply& attached);
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
@@ -203,6 +203,10 @@ class Filesystem {
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
   // Of the cache, for files that are open without the server: their bytes cannot be evicted.
   static constexpr ByteCount kHeldShare = 4;
+  // Between two calls that ask for the exclusiveness of many directories.
+  static constexpr Duration kAcquirePause = std::chrono::milliseconds(500);
+  // A removal that the server was asked for, so long after another: a tree is being removed.
+  static constexpr Duration kRemovingGoesOn = std::chrono::seconds(2);
 
   using InodePointer = std::shared_ptr<Inode>;
 
@@ -215,12 +219,64 @@ class Filesystem {
   [[nodiscard]] AttributesReply attributes_for(Inode& inode);
   // The same for what the server has told just now.
   [[nodiscard]] EntryReply fresh_entry(const InodePointer& inode, Learnt learnt);
+  // The same in answers to changes: see Loans.
+  [[nodiscard]] AttributesReply changed_attributes(Inode& inode);
+  [[nodiscard]] EntryReply changed_entry(const InodePointer& inode, Learnt learnt);
   void touched(const InodePointer& inode);
   void send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
                    bool is_directory, Done<void> done);
   void send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
                    const InodePointer& to, const std::string& new_name, std::uint32_t flags, Done<void> done);
   void note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply);
+
+  // ---- what this mount answers by itself (filesystem_log.cc)
+
+  // What a change in a directory rests on that the server need not be asked about.
+  struct Standing {
+    std::uint64_t exclusive = 0;
+    Told told;             // the exclusiveness, as if the server had told it now
+    Attributes directory;  // as known
+    timespec at{};         // when the change is made, by the server's clock
+
+    [[nodiscard]] Learnt learnt() const { return told.learnt(told.started); }
+  };
+  [[nodiscard]] std::optional<Standing> standing_in(Inode& directory);
+  [[nodiscard]] bool wants_exclusive() const;
+  void note_exclusive(const InodePointer& directory, const schema::Reply& reply);
+  void note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr);
+  void note_new_directory(Inode& directory, std::uint64_t exclusive, std::uint64_t lease);
+  void acquire_around(const Asker& asker, const InodePointer& directory);
+  [[nodiscard]] InodePointer new_inode(const Asker& asker, const Standing& standing, std::uint32_t mode,
+                                       std::uint64_t rdev);
+  [[nodiscard]] bool append_making(const Asker& asker, const Standing& standing,
+                                   const InodePointer& directory, const std::string& name,
+                                   const InodePointer& inode, schema::Request entry);
+  void lose_names(const InodePointer& directory);
+  void not_made(const InodePointer& directory, const std::string& name, const InodePointer& inode,
+                const Error& error);
+  void not_done(const InodePointer& directory, const std::string& name, const Error& error);
+  void assume_changed(Inode& directory, const Standing& standing, int links);
+  [[nodiscard]] std::optional<bool> known_empty(Inode& directory);
+  void unlinked_here(Inode& inode, const timespec& at);
+  [[nodiscard]] bool create_here(const Asker& asker, const InodePointer& directory, const std::string& name,
+                                 std::uint32_t mode, std::uint32_t flags, Done<CreateReply>& done);
+  [[nodiscard]] bool make_node_here(const Asker& asker, const InodePointer& directory,
+                                    const std::string& name, std::uint32_t mode, std::uint64_t rdev,
+                                    const std::string& target, Done<EntryReply>& done);
+  [[nodiscard]] bool remove_here(const Asker& asker, const InodePointer& directory, const std::string& name,
+                                 bool is_directory, Done<void>& done);
+  [[nodiscard]] bool rename_here(const Asker& asker, const InodePointer& from, const std::string& old_name,
+                                 const InodePointer& to, const std::string& new_name, std::uint32_t flags,
+                                 Done<void>& done);
+  [[nodiscard]] bool set_attributes_here(const Asker& asker, const InodePointer& inode, NewAttributes changes,
+                                         Done<AttributesReply>& done);
+  void close_own(std::uint64_t open_id, std::uint64_t exclusive);
+  // Entries of the log about one of them are unanswered. Null ones do not count.
+  [[nodiscard]] static bool in_log(std::initializer_list<InodePointer> inodes);
+  template <class Answer>
+  void after_log(const Asker& asker, Answer done, std::move_only_function<void(Answer)> again) {
+    client::after_log(core_, asker, std::move(done), std::move(again));
+  }
 
   // What the server says of a name: null, there is none; and for how long that may be used.
   using NameLearnt = std::pair<InodePointer, Learnt>;
@@ -244,6 +300,7 @@ class Filesystem {
   void fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done);
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                            const NewAttributes& changes, Done<AttributesReply> done);
+  static void write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes);
   void note_truncated(Inode& inode, ByteCount size);
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
   void xattrs_changed(const InodePointer& inode);
@@ -277,7 +334,8 @@ class Filesystem {
 
   // EIO once a lock that was taken through the file is lost, until it is unlocked or closed.
   [[nodiscard]] static Result<void> still_locked(OpenFile& file);
-  void forget_locks();
+  // After a re-attach: the server has said which locks it has kept or given again.
+  void settle_locks(const schema::AttachReply& attached);
   void send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock, bool test,
                  Done<schema::LockReply> done);
   void send_new_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
@@ -299,6 +357,7 @@ class Filesystem {
   const std::unique_ptr<LeaseTrust> trust_;
   std::atomic<schema::ChangeWatching> watching_{schema::WATCH_NONE};
   Remote remote_;
+  OperationLog log_;
   Core core_;
   Facts facts_;
   KeptBlocks kept_;
@@ -309,6 +368,11 @@ class Filesystem {
   WriteBehind write_behind_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;
+  HeldLocks held_locks_;
+  const std::uint32_t owner_uid_;  // of what is made, unless owners are real
+  const std::uint32_t owner_gid_;
+  std::atomic<TimePoint> acquired_at_{TimePoint::min()};
+  std::atomic<TimePoint> removed_at_{TimePoint::min()};
   std::atomic<ByteCount> held_here_{0};  // bytes of files that are open without the server
 };
 

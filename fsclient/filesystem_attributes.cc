@@ -11,6 +11,26 @@ namespace {
 
 // The kernel asks for it before every write, to take a written program's privileges away.
 constexpr std::string_view kCapability = "security.capability";
+constexpr std::string_view kAcl = "system.posix_acl_";
+// SELinux's. Where it is at work, its kernel answers by itself.
+constexpr std::string_view kLabel = "security.selinux";
+
+// Other people's labels, and numbers in ACLs, mean nothing here. And ls asks for them with every file, unless
+// it is told once that there can be none.
+bool not_for_us(std::string_view xattr, const IdentityMap& identity) {
+  return xattr == kLabel || (xattr.starts_with(kAcl) && !identity.is_real());
+}
+
+// Of names that end with a NUL each.
+std::string for_us(std::string_view names, const IdentityMap& identity) {
+  std::string kept;
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find('\0'));
+    if (!not_for_us(name, identity)) kept.append(name).push_back('\0');
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+  }
+  return kept;
+}
 
 bool known_to_be_removed(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
@@ -41,12 +61,17 @@ void Filesystem::attributes(Asker asker, NodeId node, Done<AttributesReply> done
     return after_pages_dropped(**found,
                                [known, done = std::move(done)]() mutable { done(std::move(known)); });
   }
+  if (in_log({*found}))
+    return after_log<Done<AttributesReply>>(
+        asker, std::move(done),
+        [this, asker, node](Done<AttributesReply> then) { attributes(asker, node, std::move(then)); });
   fetch_attributes(asker, *found, std::move(done));
 }
 
 void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done) {
+  if (!inode->on_server()) return done(false);  // nobody else has changed it
   schema::Request request;
-  request.mutable_getattr()->set_handle(inode->handle);
+  request.mutable_getattr()->set_handle(inode->handle());
   {
     const std::lock_guard lock(inode->mutex);
     request.mutable_getattr()->set_open_id(inode->any_open_id());
@@ -78,6 +103,7 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
                                 Done<AttributesReply> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
+  const NewAttributes asked = changes;
   if (changes.uid) {
     const auto uid = options_.identity.uid_to_server(*changes.uid);
     if (!uid) return done(std::unexpected(uid.error()));
@@ -91,6 +117,12 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
   const bool nothing =
       !changes.mode && !changes.uid && !changes.gid && !changes.size && !changes.atime && !changes.mtime;
   if (nothing) return attributes(std::move(asker), node, std::move(done));
+  if (set_attributes_here(asker, *found, changes, done)) return;
+  if (in_log({*found}))
+    return after_log<Done<AttributesReply>>(asker, std::move(done),
+                                            [this, asker, node, handle, asked](Done<AttributesReply> then) {
+                                              set_attributes(asker, node, handle, asked, std::move(then));
+                                            });
   std::uint64_t open_id = 0;
   {
     const std::lock_guard lock((*found)->mutex);
@@ -113,9 +145,27 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
 void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                                      const NewAttributes& changes, Done<AttributesReply> done) {
   schema::Request request;
-  schema::SetAttrRequest& set = *request.mutable_setattr();
-  set.set_handle(inode->handle);
-  set.set_open_id(open_id);
+  write_set_attributes(*request.mutable_setattr(), changes);
+  request.mutable_setattr()->set_handle(inode->handle());
+  request.mutable_setattr()->set_open_id(open_id);
+  remote_.mutate(asker, std::move(request), schema::Reply::kAttr,
+                 [this, inode, size = changes.size, started = core_.scheduler.now(),
+                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   if (!reply) {
+                     const std::lock_guard lock(inode->mutex);
+                     inode->attributes.expire(core_.scheduler.now());
+                     core_.loans.withdraw_locked(*inode);
+                   } else {
+                     if (size) note_truncated(*inode, *size);
+                     facts_.learn_own(*inode, reply->message.attr().attr(),
+                                      Told(started, reply->message, {}));
+                   }
+                   if (!reply) return done(std::unexpected(reply.error()));
+                   done(changed_attributes(*inode));
+                 });
+}
+
+void Filesystem::write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes) {
   if (changes.mode) set.set_mode(*changes.mode);
   if (changes.uid) set.set_uid(*changes.uid);
   if (changes.gid) set.set_gid(*changes.gid);
@@ -136,20 +186,6 @@ void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& ino
       set.set_mtime_now(true);
     }
   }
-  remote_.mutate(asker, std::move(request), schema::Reply::kAttr,
-                 [this, inode, size = changes.size, started = core_.scheduler.now(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   if (!reply) {
-                     const std::lock_guard lock(inode->mutex);
-                     inode->attributes.expire(core_.scheduler.now());
-                   } else {
-                     if (size) note_truncated(*inode, *size);
-                     facts_.learn_own(*inode, reply->message.attr().attr(),
-                                      Told(started, reply->message, {}));
-                   }
-                   if (!reply) return done(std::unexpected(reply.error()));
-                   done(attributes_for(*inode));
-                 });
 }
 
 // What is cached past the shorter of both sizes is not the file's any more.
@@ -163,8 +199,12 @@ void Filesystem::note_truncated(Inode& inode, ByteCount size) {
 void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
+  if (in_log({*found}))
+    return after_log<Done<schema::StatFsReply>>(
+        asker, std::move(done),
+        [this, asker, node](Done<schema::StatFsReply> then) { statistics(asker, node, std::move(then)); });
   schema::Request request;
-  request.mutable_statfs()->set_handle((*found)->handle);
+  request.mutable_statfs()->set_handle((*found)->handle());
   remote_.ask(asker, std::move(request), schema::Reply::kStatfs,
               [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (!reply) return done(std::unexpected(reply.error()));
@@ -182,6 +222,8 @@ bool Filesystem::known_without_xattrs(Inode& inode) {
 void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::string> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
+  if (not_for_us(name, options_.identity))
+    return done(fail(from_errno(EOPNOTSUPP), "labels stay on the server, and ACLs need identity=real"));
   const InodePointer inode = *found;
   const bool capability = name == kCapability;
   bool absent = known_without_xattrs(*inode);
@@ -190,11 +232,12 @@ void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::str
     absent = inode->file && inode->file->capability_absent;
   }
   if (absent) return done(fail(from_errno(ENODATA), "getxattr"));
-  // Other people's numbers in an ACL mean nothing here, and ls asks for it with every file.
-  if (!options_.identity.is_real() && name.starts_with("system.posix_acl_"))
-    return done(fail(from_errno(EOPNOTSUPP), "ACLs need identity=real"));
+  if (in_log({inode}))
+    return after_log<Done<std::string>>(
+        asker, std::move(done),
+        [this, asker, node, name](Done<std::string> then) { xattr(asker, node, name, std::move(then)); });
   schema::Request request;
-  request.mutable_getxattr()->set_handle(inode->handle);
+  request.mutable_getxattr()->set_handle(inode->handle());
   request.mutable_getxattr()->set_name(name);
   remote_.ask(asker, std::move(request), schema::Reply::kXattr,
               [inode, capability, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
@@ -211,12 +254,16 @@ void Filesystem::list_xattrs(Asker asker, NodeId node, Done<std::string> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
   if (known_without_xattrs(**found)) return done(std::string());
+  if (in_log({*found}))
+    return after_log<Done<std::string>>(asker, std::move(done), [this, asker, node](Done<std::string> then) {
+      list_xattrs(asker, node, std::move(then));
+    });
   schema::Request request;
-  request.mutable_listxattr()->set_handle((*found)->handle);
+  request.mutable_listxattr()->set_handle((*found)->handle());
   remote_.ask(asker, std::move(request), schema::Reply::kXattr,
-              [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+              [this, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (!reply) return done(std::unexpected(reply.error()));
-                done(std::move(*reply->message.mutable_xattr()->mutable_value()));
+                done(for_us(reply->message.xattr().value(), options_.identity));
               });
 }
 
@@ -232,9 +279,14 @@ void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::stri
                            Done<void> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
+  if (in_log({*found}))
+    return after_log<Done<void>>(asker, std::move(done),
+                                 [this, asker, node, name, value, flags](Done<void> then) {
+                                   set_xattr(asker, node, name, value, flags, std::move(then));
+                                 });
   schema::Request request;
   schema::SetXattrRequest& set = *request.mutable_setxattr();
-  set.set_handle((*found)->handle);
+  set.set_handle((*found)->handle());
   set.set_name(std::move(name));
   set.set_value(std::move(value));
   set.set_flags(flags);
@@ -249,8 +301,12 @@ void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::stri
 void Filesystem::remove_xattr(Asker asker, NodeId node, std::string name, Done<void> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
+  if (in_log({*found}))
+    return after_log<Done<void>>(asker, std::move(done), [this, asker, node, name](Done<void> then) {
+      remove_xattr(asker, node, name, std::move(then));
+    });
   schema::Request request;
-  request.mutable_removexattr()->set_handle((*found)->handle);
+  request.mutable_removexattr()->set_handle((*found)->handle());
   request.mutable_removexattr()->set_name(std::move(name));
   remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
                  [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {

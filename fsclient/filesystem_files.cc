@@ -7,6 +7,15 @@
 #include "fsclient/filesystem.h"
 
 namespace tusk::client {
+namespace {
+
+bool all_here(Inode& inode, Interval range) {
+  const std::lock_guard lock(inode.mutex);
+  const Interval inside{range.begin, std::min(range.end, inode.size())};
+  return inside.empty() || inode.file->data.has(inside);
+}
+
+}  // namespace
 
 // ---------------------------------------------------------------- read, write
 
@@ -15,6 +24,10 @@ void Filesystem::read(Asker asker, Handle handle, ByteCount offset, ByteCount le
   const std::shared_ptr<OpenFile> file = files_.find(handle);
   if (auto usable = still_locked(*file); !usable) return done(std::unexpected(usable.error()));
   const Interval range{offset, offset + length};
+  if (!file->inode->on_server() && !all_here(*file->inode, range))
+    return after_log<ReadDone>(asker, std::move(done), [this, asker, handle, offset, length](ReadDone then) {
+      read(asker, handle, offset, length, std::move(then));
+    });
   bool ask_size = false;
   if (file->direct()) {
     // Nobody else knows the size here: the kernel asks without looking at what it caches.
@@ -68,7 +81,7 @@ void Filesystem::append(const Asker& asker, const std::shared_ptr<OpenFile>& fil
                         if (!flushed) return done(std::unexpected(flushed.error()));
                         rpc::CallRequest call;
                         schema::WriteRequest& write = *call.message.mutable_write();
-                        write.set_handle(file->inode->handle);
+                        write.set_handle(file->inode->handle());
                         write.set_open_id(file->open_id);
                         write.set_append(true);
                         write.set_sync(file->synchronous());
@@ -98,6 +111,7 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const Shar
     FileState& state = *inode.file;
     const Interval range{reply.offset(), reply.offset() + bytes.size()};
     const Attributes attr = Attributes::from_schema(reply.attr());
+    core_.loans.withdraw_locked(inode);
     inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
     state.version.follow(reply.attr().change_before(), attr.change);
     state.last_write = core_.scheduler.now();
@@ -127,6 +141,11 @@ void Filesystem::note_uncommitted(FileState& file) {
 void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
+  if (write_behind_.hand_to_log(file->inode))
+    return unlock_all_of(asker, file, lock_owner,
+                         [this, file, done = std::move(done)](const Result<void>&) mutable {
+                           done(write_behind_.take_error(*file));
+                         });
   write_behind_.flush(asker, file->inode,
                       [this, asker, file, lock_owner, done = std::move(done)](Result<void> flushed) mutable {
                         if (flushed) flushed = write_behind_.take_error(*file);
@@ -143,6 +162,8 @@ void Filesystem::sync(Asker asker, Handle handle, bool data_only, Done<void> don
   write_behind_.flush(asker, file->inode,
                       [this, asker, file, data_only, done = std::move(done)](Result<void> flushed) mutable {
                         if (flushed) flushed = write_behind_.take_error(*file);
+                        if (flushed)
+                          flushed = still_locked(*file);  // what was written under it may not count
                         if (!flushed) return done(std::move(flushed));
                         commit(asker, file, data_only, std::move(done));
                       });
@@ -169,7 +190,7 @@ void Filesystem::make_durable(const Asker& asker, const std::shared_ptr<OpenFile
 void Filesystem::commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
                         Done<void> done) {
   schema::Request request;
-  request.mutable_commit()->set_handle(file->inode->handle);
+  request.mutable_commit()->set_handle(file->inode->handle());
   request.mutable_commit()->set_open_id(file->open_id);
   request.mutable_commit()->set_data_only(data_only);
   // Once only: the server's disk tells an error one time, and a repeat would find nothing wrong.

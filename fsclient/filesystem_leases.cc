@@ -6,6 +6,7 @@ namespace tusk::client {
 void Filesystem::take_terms(const schema::AttachReply& attached) {
   const bool usable = options_.confirmed != nullptr;
   trust_->set_terms(std::chrono::milliseconds(usable ? attached.lease_ms() : 0), attached.lease_floor());
+  core_.clock.set(attached.unix_time_ns());
   watching_ = usable && attached.lease_ms() != 0 ? attached.watching() : schema::WATCH_NONE;
 }
 
@@ -13,7 +14,11 @@ void Filesystem::handle_pushed(const schema::Request& request, std::move_only_fu
   if (!request.has_invalidate()) return answer();
   const auto push = std::make_shared<PushAnswer>(std::move(answer));
   for (const auto& item : request.invalidate().items()) take_back(item, push);
+  if (request.invalidate().exclusive_over() != 0)
+    return core_.log.take_back(request.invalidate().exclusive_over(),
+                               [this, push] { give_when_dropped(push); });
   if (request.invalidate().lease_floor() != 0) {
+    core_.log.take_back_all();
     trust_->raise_floor(request.invalidate().lease_floor());
     return take_back_all(push);
   }
@@ -24,7 +29,7 @@ void Filesystem::handle_pushed(const schema::Request& request, std::move_only_fu
 // Behind all that the kernel has been asked to drop, names and pages.
 void Filesystem::give_when_dropped(const std::shared_ptr<PushAnswer>& answer) {
   core_.scheduler.post_name_notification(
-      [this, answer] { core_.scheduler.post_notification([answer] { answer->give(); }); });
+      [this, answer] { core_.scheduler.post_notification([answer] { answer->let_go(); }); });
 }
 
 void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
@@ -33,27 +38,19 @@ void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
   const InodePointer inode = core_.inodes.find(item.handle());
   if (!inode) return;
   std::vector<std::string> names;
-  std::vector<InodePointer> children;
+  std::vector<InodePointer> nodes{inode};
   if (!item.name().empty()) names.push_back(item.name());
-  if (item.entries()) {
-    const std::lock_guard lock(inode->mutex);
-    if (inode->directory)
-      for (const auto& [name, known] : inode->directory->names) {
-        names.push_back(name);
-        if (known.inode) children.push_back(known.inode);
-      }
-  }
   // Where the server sees names only, it does not know whose attributes went with a name.
   if (!item.name().empty())
-    if (auto named = names_.last_known(*inode, item.name())) children.push_back(std::move(named));
-  facts_.forget(*inode, item.data(), item.entries());
-  for (const InodePointer& child : children) facts_.forget(*child, false, false);
+    if (auto named = names_.last_known(*inode, item.name())) nodes.push_back(std::move(named));
+  for (auto& [name, known] : facts_.forget(*inode, item.data(), item.entries())) {
+    names.push_back(name);
+    if (known.inode) nodes.push_back(std::move(known.inode));
+  }
+  for (std::size_t i = 1; i < nodes.size(); ++i) (void)facts_.forget(*nodes[i], false, false);
   if (!item.name().empty()) names_.taken_back(*inode, item.name());
   if (!names.empty() || item.data()) Facts::answer_when_busy(*inode, answer);
-  core_.scheduler.post_notification([&kernel = core_.kernel, inode, children = std::move(children)] {
-    kernel.invalidate_attributes(inode->id);
-    for (const InodePointer& child : children) kernel.invalidate_attributes(child->id);
-  });
+  core_.loans.drop_attributes(std::move(nodes), answer);
   facts_.drop_kernel_names(inode, std::move(names));
 }
 
@@ -87,7 +84,9 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
 void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
   core_.foresight.forget();
   core_.scheduler.post([this, answer] {
-    for (const InodePointer& inode : core_.inodes.all_remembered()) {
+    const std::vector<InodePointer> inodes = core_.inodes.all_remembered();
+    core_.loans.drop_attributes(inodes, answer);
+    for (const InodePointer& inode : inodes) {
       std::vector<std::string> names;
       bool open = false;
       {
@@ -97,8 +96,6 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
           for (const auto& [name, known] : inode->directory->names) names.push_back(name);
       }
       if (answer && !names.empty()) Facts::answer_when_busy(*inode, answer);
-      core_.scheduler.post_notification(
-          [&kernel = core_.kernel, inode] { kernel.invalidate_attributes(inode->id); });
       facts_.drop_kernel_names(inode, std::move(names));
       // Who has it open reads on without asking: if the bytes are others now, their pages go.
       if (open) ask_attributes({}, inode, [](const Result<bool>&) {});

@@ -13,29 +13,30 @@ namespace tusk::client {
 void Filesystem::send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
                            bool test, Done<schema::LockReply> done) {
   schema::Request request;
-  schema::LockRequest& message = *request.mutable_lock();
-  message.set_handle(file->inode->handle);
-  message.set_open_id(file->open_id);
-  message.set_flock(lock.flock);
-  message.set_owner(lock.owner);
-  message.set_type(lock.type);
-  message.set_start(lock.start);
-  message.set_end(lock.end);
-  message.set_wait(lock.wait);
-  message.set_test(test);
-  message.set_pid(lock.pid);
+  describe_lock(*request.mutable_lock(), *file, lock);
+  request.mutable_lock()->set_test(test);
+  auto answered = [file, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+    if (!reply) return done(std::unexpected(reply.error()));
+    done(std::move(*reply->message.mutable_lock()));
+  };
   // No sequence number: a lock asked for twice is one lock, and a wait without end would keep the
   // server from forgetting the replies of everything after it.
-  remote_.wait_for(asker, std::move(request), schema::Reply::kLock,
-                   [file, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                     if (!reply) return done(std::unexpected(reply.error()));
-                     done(std::move(*reply->message.mutable_lock()));
-                   });
+  if (lock.type != F_UNLCK || test)
+    return remote_.wait_for(asker, std::move(request), schema::Reply::kLock, std::move(answered));
+  // The kernel interrupts what a killed program still asks for, but its locks must go.
+  held_locks_.note(file, lock);
+  remote_.insist(asker, std::move(request), schema::Reply::kLock, std::move(answered));
 }
 
 void Filesystem::test_lock(Asker asker, Handle handle, NewLock lock, Done<schema::LockReply> done) {
   ++core_.counters.operations;
-  send_lock(asker, files_.find(handle), lock, true, std::move(done));
+  const std::shared_ptr<OpenFile> file = files_.find(handle);
+  if (in_log({file->inode}))
+    return after_log<Done<schema::LockReply>>(asker, std::move(done),
+                                              [this, asker, handle, lock](Done<schema::LockReply> then) {
+                                                test_lock(asker, handle, lock, std::move(then));
+                                              });
+  send_lock(asker, file, lock, true, std::move(done));
 }
 
 void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done) {
@@ -43,6 +44,10 @@ void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> d
   const std::shared_ptr<OpenFile> file = files_.find(handle);
   if (auto usable = still_locked(*file); !usable && lock.type != F_UNLCK)
     return done(std::unexpected(usable.error()));
+  if (in_log({file->inode}))
+    return after_log<Done<void>>(asker, std::move(done), [this, asker, handle, lock](Done<void> then) {
+      set_lock(asker, handle, lock, std::move(then));
+    });
   if (lock.type != F_UNLCK)  // a lock belongs to an open file
     return open_at_server(asker, file->inode, [this, asker, file, lock, done = std::move(done)]() mutable {
       send_new_lock(asker, file, lock, std::move(done));
@@ -69,15 +74,16 @@ void Filesystem::send_new_lock(const Asker& asker, const std::shared_ptr<OpenFil
 Result<void> Filesystem::still_locked(OpenFile& file) {
   const std::lock_guard guard(file.inode->mutex);
   if (!file.lock_lost) return {};
-  return fail(from_errno(EIO), "the server restarted and has forgotten the lock on this file");
+  return fail(from_errno(EIO), "the server has lost the lock on this file");
 }
 
-void Filesystem::forget_locks() {
-  files_.for_each([](OpenFile& file) {
-    const std::lock_guard guard(file.inode->mutex);
-    if (file.flocked || file.record_locked) file.lock_lost = true;
-    file.inode->lock_owners.clear();
-  });
+void Filesystem::settle_locks(const schema::AttachReply& attached) {
+  const std::vector<std::shared_ptr<OpenFile>> without = held_locks_.settle(attached);
+  for (const std::shared_ptr<OpenFile>& file : without) {
+    const std::lock_guard guard(file->inode->mutex);
+    file->lock_lost = true;
+  }
+  if (!without.empty()) core_.last_error.set("locks that the server had granted are lost");
 }
 
 // A wait that was given up may have been granted in the same moment. Nobody would ever release that
@@ -95,6 +101,7 @@ void Filesystem::give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, 
 
 void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
                             Done<void> done) {
+  if (lock.type != F_UNLCK) held_locks_.note(file, lock);
   {
     const std::lock_guard guard(file->inode->mutex);
     const bool everything = lock.flock || (lock.start == 0 && lock.end >= INT64_MAX);
@@ -104,9 +111,20 @@ void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>&
     if (lock.type != F_UNLCK && !lock.flock) file->inode->lock_owners.insert(lock.owner);
   }
   if (lock.type == F_UNLCK) return done({});
-  // Notices what others changed while they held it, drops our bytes and the kernel's before the answer.
-  fetch_attributes(asker, file->inode,
-                   [file, done = std::move(done)](const Result<AttributesReply>&) mutable { done({}); });
+  // What others changed while they held it is asked for, and our bytes and the kernel's go before the answer.
+  schema::Request request;
+  request.mutable_getattr()->set_handle(file->inode->handle());
+  request.mutable_getattr()->set_open_id(file->open_id);
+  remote_.ask(asker, std::move(request), schema::Reply::kAttr,
+              [this, file, started = core_.scheduler.now(),
+               done = std::move(done)](const Result<rpc::CallReply>& reply) mutable {
+                if (!reply || !facts_.bytes_are_of(*file->inode, reply->message.attr().attr().change()))
+                  facts_.forget(*file->inode, true, false);
+                if (reply)
+                  (void)facts_.learn(*file->inode, reply->message.attr().attr(),
+                                     Told(started, reply->message, {}));
+                after_pages_dropped(*file->inode, [done = std::move(done)]() mutable { done({}); });
+              });
 }
 
 // close(2) releases all POSIX locks the process has on the file. Most have none: no call then.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 
 #include "fsclient/filesystem.h"
 
@@ -16,6 +17,8 @@ constexpr std::uint32_t kRenameExchange = 2;  // RENAME_EXCHANGE
 void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<EntryReply> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
+  // Not there either, but that is not what is wrong with it.
+  if (name.size() > NAME_MAX) return done(fail(from_errno(ENAMETOOLONG)));
   const InodePointer directory = *found;
   ++core_.counters.lookups;
   const NameAnswer known = names_.lookup(*directory, name);
@@ -30,13 +33,15 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
       done(entry_for(known.inode, known.remaining));
     });
   }
+  if (!directory->on_server())
+    return after_log<Done<EntryReply>>(
+        asker, std::move(done),
+        [this, asker, parent, name](Done<EntryReply> then) { lookup(asker, parent, name, std::move(then)); });
   if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
   ask_name(asker, directory, name, [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
     if (!told) return done(std::unexpected(told.error()));
     const auto& [inode, learnt] = *told;
-    if (!inode)
-      return done(
-          EntryReply{.entry_lifetime = core_.trust.remaining(Fact::kAbsence, learnt, core_.scheduler.now())});
+    if (!inode) return done(EntryReply{.entry_lifetime = core_.loans.name(Fact::kAbsence, learnt)});
     after_pages_dropped(*inode, [this, inode, learnt, done = std::move(done)]() mutable {
       done(fresh_entry(inode, learnt));
     });
@@ -46,7 +51,7 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
 void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
                           Done<NameLearnt> done) {
   schema::Request request;
-  request.mutable_lookup()->set_parent(directory->handle);
+  request.mutable_lookup()->set_parent(directory->handle());
   request.mutable_lookup()->set_name(name);
   request.mutable_lookup()->set_tell_absence(true);
   remote_.ask(asker, std::move(request), schema::Reply::kNode,
@@ -64,7 +69,7 @@ void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, con
 }
 
 EntryReply Filesystem::fresh_entry(const InodePointer& inode, Learnt learnt) {
-  return entry_for(inode, core_.trust.remaining(Fact::kEntry, learnt, core_.scheduler.now()));
+  return entry_for(inode, core_.loans.name(Fact::kEntry, learnt));
 }
 
 void Filesystem::forget(NodeId node, std::uint64_t lookups) { core_.inodes.forget(node, lookups); }
@@ -73,9 +78,16 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
                            std::uint64_t rdev, std::string target, Done<EntryReply> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
+  if (make_node_here(asker, *found, name, mode, rdev, target, done)) return;
+  if (in_log({*found}))
+    return after_log<Done<EntryReply>>(
+        asker, std::move(done), [this, asker, parent, name, mode, rdev, target](Done<EntryReply> then) {
+          make_node(asker, parent, name, mode, rdev, target, std::move(then));
+        });
   schema::Request request;
+  request.set_want_exclusive(wants_exclusive());
   schema::MakeNodeRequest& make = *request.mutable_make_node();
-  make.set_parent((*found)->handle);
+  make.set_parent((*found)->handle());
   make.set_name(name);
   make.set_mode(mode);
   make.set_target(std::move(target));
@@ -91,14 +103,24 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
         const Told told(started, reply->message, reply->message.names());
         const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
         if (!inode) return done(std::unexpected(inode.error()));
-        names_.changed(*directory, name, *inode, told);
-        done(fresh_entry(*inode, told.learnt(core_.scheduler.now())));
+        const Learnt learnt = names_.changed(*directory, name, *inode, told);
+        note_exclusive(directory, reply->message);
+        if (reply->message.node().made_names() == schema::COVER_EXCLUSIVE)
+          note_new_directory(**inode, reply->message.exclusive(), reply->message.lease());
+        done(changed_entry(*inode, learnt));
       });
 }
 
 void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_directory, Done<void> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
+  if (remove_here(asker, *found, name, is_directory, done)) return;
+  if (in_log({*found, names_.last_known(**found, name)}))
+    return after_log<Done<void>>(asker, std::move(done),
+                                 [this, asker, parent, name, is_directory](Done<void> then) {
+                                   remove(asker, parent, name, is_directory, std::move(then));
+                                 });
+  acquire_around(asker, *found);
   open_at_server(asker, names_.last_known(**found, name),
                  [this, asker, directory = *found, name, is_directory, done = std::move(done)]() mutable {
                    send_remove(asker, directory, name, is_directory, std::move(done));
@@ -108,8 +130,9 @@ void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_di
 void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
                              bool is_directory, Done<void> done) {
   schema::Request request;
+  request.set_want_exclusive(wants_exclusive());
   schema::RemoveRequest& remove = *request.mutable_remove();
-  remove.set_parent(directory->handle);
+  remove.set_parent(directory->handle());
   remove.set_name(name);
   remove.set_directory(is_directory);
   remote_.mutate(
@@ -123,6 +146,7 @@ void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, 
         }
         const InodePointer removed = names_.last_known(*directory, name);
         names_.changed(*directory, name, nullptr, Told(started, reply->message, reply->message.names()));
+        note_exclusive(directory, reply->message);
         note_removed(removed, Told(started, reply->message, {}), reply->message.remove());
         done({});
       });
@@ -143,6 +167,13 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
   const Result<InodePointer> from = inode_of(old_parent);
   const Result<InodePointer> to = inode_of(new_parent);
   if (!from || !to) return done(std::unexpected(from ? to.error() : from.error()));
+  if (rename_here(asker, *from, old_name, *to, new_name, flags, done)) return;
+  if (in_log({*from, *to, names_.last_known(**from, old_name), names_.last_known(**to, new_name)}))
+    return after_log<Done<void>>(
+        asker, std::move(done),
+        [this, asker, old_parent, old_name, new_parent, new_name, flags](Done<void> then) {
+          rename(asker, old_parent, old_name, new_parent, new_name, flags, std::move(then));
+        });
   open_at_server(
       asker, names_.last_known(**to, new_name),
       [this, asker, from = *from, to = *to, old_name, new_name, flags, done = std::move(done)]() mutable {
@@ -154,10 +185,11 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
                              const InodePointer& to, const std::string& new_name, std::uint32_t flags,
                              Done<void> done) {
   schema::Request request;
+  request.set_want_exclusive(wants_exclusive());
   schema::RenameRequest& rename = *request.mutable_rename();
-  rename.set_old_parent(from->handle);
+  rename.set_old_parent(from->handle());
   rename.set_old_name(old_name);
-  rename.set_new_parent(to->handle);
+  rename.set_new_parent(to->handle());
   rename.set_new_name(new_name);
   rename.set_flags(flags);
   remote_.mutate(
@@ -180,6 +212,7 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
           const InodePointer left = exchange ? replaced : nullptr;
           if (from == to) {
             names_.changed(*from, {{old_name, left}, {new_name, moved}}, told);
+            note_exclusive(from, reply->message);
           } else {
             names_.changed(*from, old_name, left, told);
             names_.changed(*to, new_name, moved, told);
@@ -195,10 +228,15 @@ void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string n
   const Result<InodePointer> inode = inode_of(node);
   const Result<InodePointer> to = inode_of(new_parent);
   if (!inode || !to) return done(std::unexpected(inode ? to.error() : inode.error()));
+  if (in_log({*inode, *to}))
+    return after_log<Done<EntryReply>>(asker, std::move(done),
+                                       [this, asker, node, new_parent, new_name](Done<EntryReply> then) {
+                                         link(asker, node, new_parent, new_name, std::move(then));
+                                       });
   schema::Request request;
   schema::LinkRequest& link = *request.mutable_link();
-  link.set_handle((*inode)->handle);
-  link.set_new_parent((*to)->handle);
+  link.set_handle((*inode)->handle());
+  link.set_new_parent((*to)->handle());
   link.set_new_name(new_name);
   remote_.mutate(
       asker, std::move(request), schema::Reply::kNode,
@@ -210,8 +248,7 @@ void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string n
         }
         const Told told(started, reply->message, reply->message.names());
         facts_.learn_own(*inode, reply->message.node().node().attr(), told);
-        names_.changed(*to, new_name, inode, told);
-        done(fresh_entry(inode, told.learnt(core_.scheduler.now())));
+        done(changed_entry(inode, names_.changed(*to, new_name, inode, told)));
       });
 }
 
@@ -225,7 +262,7 @@ void Filesystem::read_link(Asker asker, NodeId node, Done<std::string> done) {
   }
   if (known) return done(std::move(*known));
   schema::Request request;
-  request.mutable_readlink()->set_handle((*found)->handle);
+  request.mutable_readlink()->set_handle((*found)->handle());
   remote_.ask(asker, std::move(request), schema::Reply::kReadlink,
               [inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (!reply) return done(std::unexpected(reply.error()));
@@ -271,9 +308,9 @@ constexpr std::uint64_t kDotOffsets = 2;
 // Entries taken from the listing at a time; the kernel asks with a page or more, about 24 entries each.
 constexpr std::size_t kEntriesAtATime = 64;
 
-std::uint64_t ino_of(Inode& inode) {
+Attributes shown_of(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
-  return inode.attributes.value().ino;
+  return inode.shown();
 }
 
 }  // namespace
@@ -318,7 +355,7 @@ void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset
 }
 
 void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) {
-  const std::uint64_t ino = ino_of(*read->directory->inode);
+  const std::uint64_t ino = shown_of(*read->directory->inode).ino;
   bool added = false;
   for (const std::string_view dots : {".", ".."}) {
     if (read->offset >= dots.size()) continue;
@@ -341,11 +378,18 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
     if (entries.empty()) return read->end({});
     for (const ListedEntry& entry : entries) {
       DirectoryEntryOut out{entry.name, entry.ino, entry.type, std::nullopt, read->offset + 1};
+      if (entry.inode) {
+        // A file that this mount has made may go by another number than the server's.
+        const Attributes shown = shown_of(*entry.inode);
+        out.ino = shown.ino;
+        out.type = IFTODT(shown.mode);
+      }
       if (read->with_attributes && entry.inode && !facts_.pages_being_dropped(*entry.inode)) {
-        const Duration lifetime =
-            std::min(core_.trust.remaining(Fact::kEntry, entry.learnt, core_.scheduler.now()),
-                     attributes_lifetime(*entry.inode));
-        if (lifetime > Duration::zero()) out.attributes = entry_for(entry.inode, lifetime);
+        const TimePoint now = core_.scheduler.now();
+        const bool known = attributes_lifetime(*entry.inode) > Duration::zero() &&
+                           core_.trust.may_use(Fact::kEntry, entry.learnt, now);
+        const bool lent = core_.trust.covered(entry.learnt, now) && core_.loans.kernel_has(*entry.inode);
+        if (known && !lent) out.attributes = fresh_entry(entry.inode, entry.learnt);
       }
       if (!read->sink(out)) {
         if (out.attributes) core_.inodes.forget(entry.inode->id, 1);  // it was not told after all
@@ -360,8 +404,12 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
 void Filesystem::sync_directory(Asker asker, NodeId node, Done<void> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
+  if (in_log({*found}))
+    return after_log<Done<void>>(asker, std::move(done), [this, asker, node](Done<void> then) {
+      sync_directory(asker, node, std::move(then));
+    });
   schema::Request request;
-  request.mutable_commit()->set_handle((*found)->handle);
+  request.mutable_commit()->set_handle((*found)->handle());
   request.mutable_commit()->set_directory(true);
   remote_.ask(asker, std::move(request), schema::Reply::kCommit,
               [done = std::move(done)](Result<rpc::CallReply> reply) mutable {

@@ -15,6 +15,12 @@ Attributes locked_copy(Inode& inode) {
   return inode.shown();
 }
 
+// The exclusiveness under which this mount made the file; 0: it did not.
+std::uint64_t log_number_of(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.log.made_under;
+}
+
 // The kernel may have something else in mind: what was shown before, or even what was shown long before.
 bool others_changed(const Attributes& before, Inode& inode) {
   const std::lock_guard lock(inode.mutex);
@@ -37,8 +43,9 @@ struct Filesystem::WaitingOpen {
 Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
                             Interval held) {
   // The server is told from a worker: the last reference may go while a lock is held.
-  auto close = [this](std::uint64_t id) {
+  auto close = [this, exclusive = log_number_of(*inode)](std::uint64_t id) {
     if (id == 0) return;
+    if (exclusive != 0) return core_.scheduler.post([this, id, exclusive] { close_own(id, exclusive); });
     core_.scheduler.post([this, id] {
       schema::Request request;
       request.mutable_close()->set_open_id(id);
@@ -64,6 +71,10 @@ void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenRe
     waiting->done = std::move(done);
     return open_to_read(waiting);
   }
+  if (in_log({*found}))
+    return after_log<Done<OpenReply>>(
+        asker, std::move(done),
+        [this, asker, node, flags](Done<OpenReply> then) { open(asker, node, flags, std::move(then)); });
   if ((flags & O_TRUNC) == 0) return send_open(asker, *found, flags, std::move(done));
   // Writes on their way must not land in the emptied file.
   write_behind_.flush(
@@ -82,6 +93,15 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
     return open->done(OpenReply{*handle, true});
   }
   std::move_only_function<void()> again = [this, open] { open_to_read(open); };
+  if (in_log({open->inode})) {
+    if (!open->ended.exchange(true))
+      after_log<Done<OpenReply>>(
+          open->asker, std::move(open->done),
+          [this, asker = open->asker, node = open->inode->id, flags = open->flags](Done<OpenReply> then) {
+            this->open(asker, node, flags, std::move(then));
+          });
+    return;
+  }
   if (!small_files_.wait_for(*open->inode, again)) {
     if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
     return;
@@ -102,13 +122,15 @@ std::optional<Handle> Filesystem::open_here(const InodePointer& inode, std::uint
     if (!inode->file) return std::nullopt;
     FileState& file = *inode->file;
     held = {0, inode->size()};
+    const bool own = inode->log.entries > 0 && core_.log.stands(inode->log.made_under);
     const bool whole =
-        file.data.has(held) && file.data.all_settled() && file.version.is(inode->attributes.value().change);
+        file.data.has(held) &&
+        (own || (file.data.all_settled() && file.version.is(inode->attributes.value().change)));
     const bool room = held_here_ + held.size() <= core_.cache.budget()->cap() / kHeldShare;
     const bool known_size = !inode->told_size || *inode->told_size == held.size();
     if (!whole || !room || !known_size || attributes_lifetime_locked(*inode) == Duration::zero())
       return std::nullopt;
-    if (!core_.foresight.take(file.ahead, core_.scheduler.now()) && !facts_.covered_locked(*inode))
+    if (!own && !core_.foresight.take(file.ahead, core_.scheduler.now()) && !facts_.covered_locked(*inode))
       return std::nullopt;
     file.data.hold(held);
   }
@@ -133,7 +155,7 @@ void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
   const auto rest = std::make_shared<Rest>(here.size(), std::move(then));
   for (const auto& file : here) {
     schema::Request request;
-    request.mutable_open()->set_handle(inode->handle);
+    request.mutable_open()->set_handle(inode->handle());
     request.mutable_open()->set_flags(file->flags & O_ACCMODE);
     remote_.mutate({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kOpen,
                    [file, rest](const Result<rpc::CallReply>& reply) {
@@ -150,7 +172,7 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
                            Done<OpenReply> done) {
   rpc::CallRequest call;
   schema::OpenRequest& open = *call.message.mutable_open();
-  open.set_handle(inode->handle);
+  open.set_handle(inode->handle());
   open.set_flags(flags);
   const bool truncates = (flags & O_TRUNC) != 0;
   {
@@ -223,9 +245,16 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
                         Done<CreateReply> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
+  if (create_here(asker, *found, name, mode, flags, done)) return;
+  if (in_log({*found, names_.last_known(**found, name)}))
+    return after_log<Done<CreateReply>>(asker, std::move(done),
+                                        [this, asker, parent, name, mode, flags](Done<CreateReply> then) {
+                                          create(asker, parent, name, mode, flags, std::move(then));
+                                        });
   schema::Request request;
+  request.set_want_exclusive(wants_exclusive());
   schema::CreateRequest& create = *request.mutable_create();
-  create.set_parent((*found)->handle);
+  create.set_parent((*found)->handle());
   create.set_name(name);
   create.set_mode(mode);
   create.set_flags(flags);
@@ -247,8 +276,9 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
           const std::lock_guard lock((*inode)->mutex);
           (*inode)->file->capability_absent = true;
         }
-        names_.changed(*directory, name, *inode, told);
-        done(CreateReply{fresh_entry(*inode, told.learnt(core_.scheduler.now())), *handle});
+        const Learnt learnt = names_.changed(*directory, name, *inode, told);
+        note_exclusive(directory, reply->message);
+        done(CreateReply{changed_entry(*inode, learnt), *handle});
       });
 }
 

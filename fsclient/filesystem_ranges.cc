@@ -28,7 +28,7 @@ void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCoun
     if (!flushed) return done(std::move(flushed));
     schema::Request request;
     schema::AllocateRequest& allocate = *request.mutable_allocate();
-    allocate.set_handle(file->inode->handle);
+    allocate.set_handle(file->inode->handle());
     allocate.set_open_id(file->open_id);
     allocate.set_offset(offset);
     allocate.set_length(length);
@@ -54,7 +54,7 @@ void Filesystem::seek(Asker asker, Handle handle, ByteCount offset, std::uint32_
     if (!flushed) return done(std::unexpected(flushed.error()));
     schema::Request request;
     schema::SeekRequest& seek = *request.mutable_seek();
-    seek.set_handle(file->inode->handle);
+    seek.set_handle(file->inode->handle());
     seek.set_open_id(file->open_id);
     seek.set_offset(offset);
     seek.set_whence(whence);
@@ -72,18 +72,18 @@ void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset,
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> from = files_.find(source);
   const std::shared_ptr<OpenFile> to = files_.find(target);
-  schema::Request request;
-  schema::CopyRangeRequest& copy = *request.mutable_copy_range();
-  copy.set_source(from->inode->handle);
-  copy.set_source_open_id(from->open_id);
-  copy.set_source_offset(source_offset);
-  copy.set_target(to->inode->handle);
-  copy.set_target_open_id(to->open_id);
-  copy.set_target_offset(target_offset);
-  copy.set_length(std::min(length, kCopyRangeMax));
-  auto send = [this, asker, to, target_offset, request = std::move(request),
+  auto send = [this, asker, from, source_offset, to, target_offset, length,
                done = std::move(done)](Result<void> flushed) mutable {
     if (!flushed) return done(std::unexpected(flushed.error()));
+    schema::Request request;
+    schema::CopyRangeRequest& copy = *request.mutable_copy_range();
+    copy.set_source(from->inode->handle());
+    copy.set_source_open_id(from->open_id);
+    copy.set_source_offset(source_offset);
+    copy.set_target(to->inode->handle());
+    copy.set_target_open_id(to->open_id);
+    copy.set_target_offset(target_offset);
+    copy.set_length(std::min(length, kCopyRangeMax));
     remote_.mutate(asker, std::move(request), schema::Reply::kCopyRange,
                    [this, to, target_offset, started = core_.scheduler.now(),
                     done = std::move(done)](Result<rpc::CallReply> reply) mutable {

@@ -182,8 +182,8 @@ void on_init(void* userdata, fuse_conn_info* connection) noexcept {
   want_if(connection, FUSE_CAP_SPLICE_MOVE, false);
   // A server acting as root would not clear set-uid bits on a write: the kernel here does.
   want_if(connection, FUSE_CAP_HANDLE_KILLPRIV, false);
-  // With it every permission check of a non-owner may need a round trip for the ACL; only for mounts
-  // that ask for it (-o acl). Without it ACLs still pass through as extended attributes.
+  // Who may do what is as on the server then, and the kernel remembers who has no ACL: ls -l asks for each
+  // file's. Without it ACLs still pass through as extended attributes.
   want_if(connection, FUSE_CAP_POSIX_ACL, adapter.acls);
   if (adapter.on_init) adapter.on_init();
 }

@@ -36,16 +36,6 @@ class HandleTable {
     return found->second;
   }
 
-  template <class Visit>
-  void for_each(Visit visit) const {
-    std::vector<std::shared_ptr<T>> all;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& [number, opened] : table_) all.push_back(opened);
-    }
-    for (const auto& opened : all) visit(*opened);
-  }
-
   std::shared_ptr<T> take(Handle handle) {
     const std::lock_guard lock(mutex_);
     auto node = table_.extract(handle.value());

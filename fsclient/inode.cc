@@ -5,10 +5,24 @@
 #include <algorithm>
 
 #include "fsclient/inode_table.h"
+#include "proto/base/check.h"
 
 namespace tusk::client {
 
-Inode::~Inode() { table_.handle_gone(handle); }
+Inode::~Inode() {
+  if (on_server()) table_.handle_gone(handle_);
+}
+
+const std::string& Inode::handle() const {
+  static const std::string kUnknown;
+  return on_server() ? handle_ : kUnknown;
+}
+
+void Inode::arrive(std::string handle) {
+  TUSK_CHECK(!on_server());
+  handle_ = std::move(handle);
+  on_server_.store(true, std::memory_order_release);
+}
 
 ByteCount Inode::size() const {
   const ByteCount told = attributes.value().size;
@@ -17,9 +31,12 @@ ByteCount Inode::size() const {
 
 Attributes Inode::shown() const {
   Attributes shown = attributes.value();
+  if (log.shown_ino != 0) shown.ino = log.shown_ino;
+  if (log.shown_ctime && shown.change == log.shown_until_change) shown.ctime = *log.shown_ctime;
   if (!file) return shown;
   shown.size = size();
-  if (!file->data.all_settled() && earlier(shown.mtime, file->written_time)) {
+  // What is in the log has its times already.
+  if (log.entries == 0 && !file->data.all_settled() && earlier(shown.mtime, file->written_time)) {
     shown.mtime = file->written_time;
     shown.ctime = file->written_time;
   }

@@ -49,10 +49,11 @@ struct FileState {
   bool touched_by_us = false;
 
   // Our own writes, as far as the attributes do not tell of them yet.
-  ByteCount written_end = 0;  // the file reaches at least so far
-  timespec written_time{};    // when a program last wrote
-  TimePoint last_write{};     // when the last WRITE or other change of ours was answered
-  bool timer_armed = false;   // write-behind's
+  ByteCount written_end = 0;            // the file reaches at least so far
+  timespec written_time{};              // when a program last wrote
+  TimePoint last_write{};               // when the last WRITE or other change of ours was answered
+  bool timer_armed = false;             // write-behind's
+  std::uint32_t writes_beside_log = 0;  // WRITEs on their way that are calls of their own
 
   // A failed write is told to everyone who has the file open: each OpenFile remembers what it told.
   std::uint64_t errors = 0;
@@ -77,16 +78,43 @@ struct FileState {
   std::vector<std::move_only_function<void(std::uint64_t)>> waiting_for_change;
 };
 
+// What the operation log has to do with an inode (filesystem_log.cc).
+struct InodeInLog {
+  std::uint32_t entries = 0;     // unanswered, that concern it: what others say of it is older
+  std::uint64_t made_under = 0;  // this mount made it by itself, and as long as this exclusiveness stands
+                                 // nobody else knows it; 0: not so
+  std::uint64_t number = 0;      // its own, by which entries' aliases tell it from others
+  std::string alias;             // what entries call it until the server's handle is known
+  // What programs were shown before the server had made it stays so: its number, and the time of its last
+  // change as long as nobody changes it again.
+  std::uint64_t shown_ino = 0;
+  std::optional<timespec> shown_ctime;
+  std::uint64_t shown_until_change = 0;  // 0: until the last entry is answered
+  // The newest that entries' answers have told.
+  std::optional<std::pair<Attributes, Told>> told;
+  std::optional<Error> failed;  // the server did not make it
+  // A directory's attributes are what they must be after this mount's changes; the server has not told them.
+  std::uint64_t assumed_under = 0;
+};
+
 class Inode : public std::enable_shared_from_this<Inode> {
  public:
+  // An empty handle: this mount makes it by itself.
   Inode(InodeTable& table, NodeId node, std::string server_handle)
-      : id(node), handle(std::move(server_handle)), table_(table) {}
+      : id(node), table_(table), handle_(std::move(server_handle)), on_server_(!handle_.empty()) {}
   Inode(const Inode&) = delete;
   Inode& operator=(const Inode&) = delete;
   ~Inode();
 
   const NodeId id;
-  const std::string handle;  // the server's, for ever
+
+  // The server's handle, for ever; empty until it is known. Thread-safe.
+  [[nodiscard]] const std::string& handle() const;
+  [[nodiscard]] bool on_server() const { return on_server_.load(std::memory_order_acquire); }
+  // What an entry of the operation log calls it.
+  [[nodiscard]] const std::string& name_in_log() const { return on_server() ? handle_ : log.alias; }
+  // The server has made it. Once.
+  void arrive(std::string handle);
 
   std::mutex mutex;
   CachedAttributes attributes;
@@ -98,10 +126,12 @@ class Inode : public std::enable_shared_from_this<Inode> {
   // Where it was seen last: what is next to it is likely to be wanted next.
   std::weak_ptr<Inode> parent;
   std::string name;
+  TimePoint lent_until = TimePoint::min();  // the kernel may use the attributes without asking: loans.h
   std::vector<OpenFile*> open_files;
   std::set<std::uint64_t> lock_owners;  // POSIX locks were granted to them
   int pages_being_dropped = 0;          // notifications to the kernel that are still to come
   ChangesOnTheirWay changes;            // by programs that hold a lock of the kernel's meanwhile
+  InodeInLog log;
 
   // The size programs see: the server's, or further if they wrote more than it knows of.
   [[nodiscard]] ByteCount size() const;
@@ -114,6 +144,8 @@ class Inode : public std::enable_shared_from_this<Inode> {
 
  private:
   InodeTable& table_;
+  std::string handle_;  // constant once on_server_ is set
+  std::atomic<bool> on_server_;
 };
 
 // One open(2). Shared by the kernel's handle, WRITEs still to be sent, and READs on their way; the

@@ -10,8 +10,20 @@ std::shared_ptr<Inode> InodeTable::intern(std::string_view handle) {
   if (known != by_handle_.end())
     if (std::shared_ptr<Inode> inode = known->second.lock()) return inode;
   auto inode = std::make_shared<Inode>(*this, NodeId(next_id_++), std::string(handle));
-  by_handle_[inode->handle] = inode;
+  by_handle_[inode->handle()] = inode;
   return inode;
+}
+
+std::shared_ptr<Inode> InodeTable::make() {
+  const std::lock_guard lock(mutex_);
+  return std::make_shared<Inode>(*this, NodeId(next_id_++), std::string());
+}
+
+// An answer that had overtaken the log's may have brought it as another inode; nobody was shown that one,
+// since its directory's names are this mount's own.
+void InodeTable::adopt(const std::shared_ptr<Inode>& inode) {
+  const std::lock_guard lock(mutex_);
+  by_handle_[inode->handle()] = inode;
 }
 
 std::shared_ptr<Inode> InodeTable::find(std::string_view handle) {

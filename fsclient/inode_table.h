@@ -26,6 +26,9 @@ class InodeTable {
 
   // The inode of a handle; made if there is none.
   [[nodiscard]] std::shared_ptr<Inode> intern(std::string_view handle);
+  // One that the server is still to make: adopt() it once its handle is known.
+  [[nodiscard]] std::shared_ptr<Inode> make();
+  void adopt(const std::shared_ptr<Inode>& inode);
   // nullptr: not known.
   [[nodiscard]] std::shared_ptr<Inode> find(std::string_view handle);
   // nullptr: the kernel has no reference to it (which it should not ask about then).

@@ -44,7 +44,7 @@ bool KeptBlocks::has_some_of(const Inode& inode, Interval range) const {
       !inode.file->data.all_settled())
     return false;
   for (std::uint64_t block = range.begin / kBlockSize; block <= (range.end - 1) / kBlockSize; ++block)
-    if (const auto found = disk_->find(inode.handle, block); found && inode.file->version.is(found->change))
+    if (const auto found = disk_->find(inode.handle(), block); found && inode.file->version.is(found->change))
       return true;
   return false;
 }
@@ -53,7 +53,7 @@ std::uint64_t KeptBlocks::change_of_start(const Inode& inode, ByteCount length) 
   if (disk_ == nullptr || length == 0) return 0;
   std::uint64_t change = 0;
   for (std::uint64_t block = 0; block * kBlockSize < length; ++block) {
-    const auto found = disk_->find(inode.handle, block);
+    const auto found = disk_->find(inode.handle(), block);
     const Interval extent = block_extent(block, length);
     if (!found || found->length < extent.size() || (block > 0 && found->change != change)) return 0;
     change = found->change;
@@ -71,7 +71,7 @@ void KeptBlocks::keep(Inode& inode, Interval range) {
     const Interval extent = block_extent(block, attr.size);
     if (data.change_of(block) != attr.change || !data.has(extent)) continue;
     disk_->store(
-        {inode.handle, attr.change, block}, [&] { return data.lend(extent).front(); }, path_later(inode));
+        {inode.handle(), attr.change, block}, [&] { return data.lend(extent).front(); }, path_later(inode));
   }
 }
 
@@ -105,7 +105,7 @@ void KeptBlocks::confirm(const std::shared_ptr<Inode>& inode, Brought done) {
 
 void KeptBlocks::ask(const std::shared_ptr<Inode>& inode) {
   schema::Request request;
-  request.mutable_getattr()->set_handle(inode->handle);
+  request.mutable_getattr()->set_handle(inode->handle());
   {
     const std::lock_guard lock(inode->mutex);
     request.mutable_getattr()->set_open_id(inode->any_open_id());
@@ -135,15 +135,15 @@ void KeptBlocks::read(const std::shared_ptr<Inode>& inode, Interval range, Mutab
   {
     const std::lock_guard lock(inode->mutex);
     const Attributes& attr = inode->attributes.value();
-    const auto found = disk_->find(inode->handle, block);
+    const auto found = disk_->find(inode->handle(), block);
     const Interval extent = block_extent(block, attr.size);
     same = attr.change == change && found && found->change == change && found->length == extent.size() &&
            range.end <= extent.end;
   }
   if (!same) return done(0);
   disk_->read(
-      {inode->handle, change, block}, static_cast<std::uint32_t>(range.begin % kBlockSize), std::move(target),
-      path_later(*inode),
+      {inode->handle(), change, block}, static_cast<std::uint32_t>(range.begin % kBlockSize),
+      std::move(target), path_later(*inode),
       [change, done = std::move(done)](const Result<void>& outcome) mutable { done(outcome ? change : 0); });
 }
 

@@ -251,9 +251,10 @@ void Mount::invalidate_from(NodeId node, ByteCount from) {
     fuse_lowlevel_notify_inval_inode(session_, node.value(), static_cast<off_t>(from), 0);
 }
 
-void Mount::invalidate_attributes(NodeId node) {
+bool Mount::invalidate_attributes(NodeId node) {
   constexpr off_t kNoPages = -1;
-  if (session_ != nullptr) fuse_lowlevel_notify_inval_inode(session_, node.value(), kNoPages, 0);
+  return session_ == nullptr ||
+         fuse_lowlevel_notify_inval_inode(session_, node.value(), kNoPages, 0) != -ENOENT;
 }
 
 void Mount::invalidate_entry(NodeId parent, const std::string& name) {

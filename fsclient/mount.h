@@ -59,7 +59,7 @@ class Mount final : public KernelCache {
 
   void invalidate_inode(NodeId node) override;
   void invalidate_from(NodeId node, ByteCount from) override;
-  void invalidate_attributes(NodeId node) override;
+  bool invalidate_attributes(NodeId node) override;
   void invalidate_entry(NodeId parent, const std::string& name) override;
 
  private:

@@ -83,7 +83,8 @@ Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, con
                               .server_fingerprint = expected,
                               .attach = attach_of(settings),
                               .outage = settings.outage,
-                              .connect_timeout = settings.connect_timeout};
+                              .connect_timeout = settings.connect_timeout,
+                              .background = settings.background};
   TUSK_ASSIGN(std::unique_ptr<rpc::Channel> channel, rpc::Channel::connect(std::move(options)));
   TUSK_ASSIGN(const std::optional<crypto::Fingerprint> pinned, known.find(server));
   if (pinned != channel->server_fingerprint())
@@ -161,6 +162,7 @@ class MountedServer {
               .server_key = channel.server_fingerprint().to_text(),
               .read_only = attached.read_only(),
               .identity_real = attached.identity_real(),
+              .background = settings.background,
               .mounted_at = io::now()};
     mount_ = std::make_unique<Mount>(MountOptions{.source = facts_.server,
                                                   .mountpoint = settings.mountpoint,
@@ -178,11 +180,13 @@ class MountedServer {
                             .cache_bytes_first = settings.cache_bytes != 0 ? cache : kCacheBytesFirst,
                             .lifetime = settings.attr_timeout,
                             .read_only = facts_.read_only,
+                            .log = settings.log,
                             .path = [&channel] { return channel.stats(); },
                             .confirmed = [&channel] { return channel.confirmed(); },
                             .disk = disk_cache_.get()});
     channel.observe(
-        {.reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
+        {.reattaching = [this](schema::AttachRequest& request) { filesystem_->handle_attaching(request); },
+         .reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
          .pushed =
              [this](const schema::Request& request, std::move_only_function<void()> answer) {
                filesystem_->handle_pushed(request, std::move(answer));

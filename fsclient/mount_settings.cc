@@ -147,8 +147,14 @@ constexpr Option kOptions[] = {
     {"gid", "GROUP", "group to show; implies identity=user",
      [](MountSettings& s, const std::string& v) { return assign(s.gid, parse_group(v)); }},
     {"umask", "OCTAL", "permission bits not to show", set_umask},
-    {"acl", "", "the kernel here enforces ACLs (identity=real; costs round trips)",
+    {"acl", "", "the kernel here enforces ACLs (default with identity=real)",
      [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = true, Result<void>(); }},
+    {"noacl", "", "it checks modes only; the server still enforces ACLs",
+     [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = false, Result<void>(); }},
+    {"log", "",
+     "changes in directories that nobody else has looked at are answered at once and sent as a log (on "
+     "trial)",
+     [](MountSettings& s, const std::string&) -> Result<void> { return s.log = true, Result<void>(); }},
     {"cache_mem", "SIZE",
      "memory for file data, e.g. 256M (default 128M, more on long fast paths, at most 1G or 1/8 of RAM)",
      set_cache},
@@ -161,6 +167,10 @@ constexpr Option kOptions[] = {
     {"outage", "wait|fail:SECONDS", "while the server is out of reach: wait (default), or fail after a while",
      set_outage},
     {"connect_timeout", "SECONDS", "how long the mount command tries (default 10)", set_connect_timeout},
+    {"background", "", "yield to all others on the line: take what they leave",
+     [](MountSettings& s, const std::string&) -> Result<void> {
+       return s.background = true, Result<void>();
+     }},
     {"no_auto_unmount", "", "leave the mount point as it is if the daemon dies",
      [](MountSettings& s, const std::string&) -> Result<void> {
        return s.auto_unmount = false, Result<void>();

@@ -29,7 +29,7 @@ struct MountSettings {
   // -o
   bool read_only = false;
   bool allow_other = false;
-  bool acls = false;
+  bool acls = true;  // where owners are real
   bool auto_unmount = true;
   IdentityWish identity = IdentityWish::kAuto;
   std::optional<uid_t> uid;  // as whom the server's user appears; implies identity=user
@@ -41,6 +41,8 @@ struct MountSettings {
   std::optional<Duration> attr_timeout;
   rpc::OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
+  bool background = false;
+  bool log = false;
   std::vector<std::string> kernel_options;  // "nosuid", ...
 };
 

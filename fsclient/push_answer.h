@@ -14,16 +14,23 @@
 
 namespace tusk::client {
 
-// To be given once, when whatever it depends on first comes true. Thread-safe.
+// To be given once: when all that holds it back has let go of it, or at once when somebody cannot wait.
+// Thread-safe.
 class PushAnswer {
  public:
+  // Held back once, by whoever makes it.
   explicit PushAnswer(std::move_only_function<void()> answer) : answer_(std::move(answer)) {}
   void give() {
     if (!given_.exchange(true)) answer_();
   }
+  void hold_back() { ++holders_; }
+  void let_go() {
+    if (--holders_ == 0) give();
+  }
 
  private:
   std::move_only_function<void()> answer_;
+  std::atomic<int> holders_{1};
   std::atomic<bool> given_{false};
 };
 

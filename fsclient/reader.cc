@@ -199,7 +199,7 @@ void Reader::bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<
 void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch) {
   rpc::CallRequest request;
   schema::ReadRequest& read = *request.message.mutable_read();
-  read.set_handle(file->inode->handle);
+  read.set_handle(file->inode->handle());
   read.set_open_id(file->open_id);
   read.set_offset(fetch->range.begin);
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
@@ -280,11 +280,13 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
   if (!file.version.is(read.change())) {
     file.version.mix();  // others change it while we read
     inode.attributes.expire(core_.scheduler.now());
+    core_.loans.withdraw_locked(inode);
   }
   if (filled < fetch->range.size()) {
     const ByteCount end = fetch->range.begin + filled;
     inode.attributes.adjust([end](Attributes& attr) { attr.size = std::min(attr.size, end); });
     inode.attributes.expire(core_.scheduler.now());
+    core_.loans.withdraw_locked(inode);
   }
   kept_.keep(inode, fetch->range);
   return {};

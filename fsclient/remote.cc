@@ -1,6 +1,7 @@
 #include "fsclient/remote.h"
 
 #include <memory>
+#include <utility>
 
 namespace tusk::client {
 namespace {
@@ -31,6 +32,32 @@ void Remote::wait_for(const Asker& asker, schema::Request request, Kind expected
   rpc::CallRequest call;
   call.message = std::move(request);
   send(asker, std::move(call), expected, GiveUp::kAtOnce, std::move(done));
+}
+
+void Remote::insist(const Asker& asker, schema::Request request, Kind expected, Answer done) {
+  struct Once {
+    explicit Once(Answer answer) : done(std::move(answer)) {}
+    void give(Result<rpc::CallReply> result) {
+      Answer taken;
+      {
+        const std::lock_guard lock(mutex);
+        taken = std::exchange(done, nullptr);
+      }
+      if (taken) taken(std::move(result));
+    }
+    std::mutex mutex;
+    Answer done;
+  };
+  const auto once = std::make_shared<Once>(std::move(done));
+  Asker unstoppable = asker;
+  unstoppable.interrupt = nullptr;
+  wait_for(unstoppable, std::move(request), expected,
+           [once](Result<rpc::CallReply> reply) { once->give(std::move(reply)); });
+  if (!asker.interrupt) return;
+  asker.interrupt->on_fire([this, once] {
+    scheduler_.post_after(path_.interrupt_grace(),
+                          [once] { once->give(fail(ErrorCode::kCancelled, "interrupted")); });
+  });
 }
 
 void Remote::mutate(const Asker& asker, schema::Request request, Kind expected, Answer done) {

@@ -1,7 +1,7 @@
 // The server as the rest of the client sees it: requests with the asking user's identity, mutations
 // with their sequence numbers, replies of the kind that was asked for.
 //
-// Every mutation of the mount passes through mutate(): the operation log of a later version goes here.
+// Every mutation of the mount passes through mutate(), LOGs (operation_log.h) included.
 // What it does not do: cache, retry (rpc::Caller does), or know of inodes.
 #pragma once
 
@@ -44,11 +44,16 @@ class Remote {
   void mutate(const Asker& asker, schema::Request request, Kind expected, Answer done);
   // A lock can take for ever to come, so giving up needs no grace period.
   void wait_for(const Asker& asker, schema::Request request, Kind expected, Answer done);
+  // What has to be done although the asker may be gone: an interrupted one is answered, the call goes on.
+  void insist(const Asker& asker, schema::Request request, Kind expected, Answer done);
   // With bulk bytes. `call` must not have a sequence number.
   rpc::CallId transfer(rpc::CallRequest call, Kind expected, Answer done);
   // transfer() that must happen once only (append, open).
   void mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done);
   void cancel(rpc::CallId id) { caller_.cancel(id); }
+
+  // Says who asks.
+  void identify(const Asker& asker, schema::Request& request) const;
 
   // The session was attached anew. Thread-safe.
   void handle_attached(const schema::AttachReply& attached);
@@ -58,7 +63,6 @@ class Remote {
  private:
   enum class GiveUp : std::uint8_t { kAtOnce, kAfterGrace };
   void send(const Asker& asker, rpc::CallRequest call, Kind expected, GiveUp give_up, Answer done);
-  void identify(const Asker& asker, schema::Request& request) const;
   [[nodiscard]] std::uint64_t begin_mutation();
   void end_mutation(std::uint64_t sequence);
   [[nodiscard]] std::uint64_t answered_below() const;

@@ -114,6 +114,7 @@ void SmallFiles::note_step(const std::shared_ptr<Inode>& from, const std::shared
 
 bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,
                      std::vector<std::shared_ptr<Request>>& requests) {
+  if (!directory->on_server()) return true;
   TimePoint run_started{};
   {
     const std::lock_guard lock(mutex_);
@@ -168,7 +169,7 @@ void SmallFiles::send(const std::shared_ptr<Request>& request) {
   schema::ReadFilesRequest& message = *call.message.mutable_read_files();
   for (const Folder& from : request->folders) {
     schema::ReadFilesRequest::Folder& folder = *message.add_folders();
-    folder.set_handle(from.directory->handle);
+    folder.set_handle(from.directory->handle());
     for (const std::string& name : from.names) folder.add_names(name);
     for (const std::uint64_t change : from.known_changes) folder.add_known_changes(change);
   }
@@ -253,7 +254,7 @@ void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t ind
   const TimePoint started = answer.started;
   Inode& inode = *folder.files[index];
   const schema::Attr& attr = told.node().attr();
-  if (told.node().handle() != inode.handle || !S_ISREG(attr.mode())) return;
+  if (told.node().handle() != inode.handle() || !S_ISREG(attr.mode())) return;
   facts_.learn(inode, attr, answer);
   names_.learn_name_ahead(*folder.directory, folder.names[index], folder.files[index], started);
   std::uint64_t number = 0;

@@ -48,6 +48,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"client_key", path.own_key.to_text()},
       {"read_only", facts.read_only},
       {"identity", facts.identity_real ? "real" : "user"},
+      {"priority", facts.background ? "background" : "normal"},
       {"connected", path.connected},
       {"refused", path.refused},
       {"down_because", path.down_because},
@@ -162,6 +163,9 @@ std::string describe(const Json& json) {
     text += fmt::format("  {:<16}{}\n", name, value);
   };
   row("connection", connection_text(json));
+  // An older daemon does not say.
+  if (json.value("priority", "normal") == "background")
+    row("priority", "background: yields to all others on the line");
   if (json.at("refused").get<bool>()) row("what to do", advice_when_refused(json));
   row("client key", json.at("client_key").get<std::string>());
   row("round trip",

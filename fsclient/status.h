@@ -23,6 +23,7 @@
 //   client_key         the same of this client's key, for `tuskd allow`
 //   read_only          true or false
 //   identity           "real" or "user"
+//   priority           "normal" or "background": yields to all others on the line
 //   connected          true while the server answers
 //   refused            true while the server answers but does not let this mount in any more
 //   down_because       while not connected: the reason, or ""
@@ -81,6 +82,7 @@ struct MountFacts {
   std::string server_key;
   bool read_only = false;
   bool identity_real = false;
+  bool background = false;
   TimePoint mounted_at{};
 };
 

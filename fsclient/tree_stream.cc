@@ -211,6 +211,7 @@ void TreeStream::add(Request& request, TreePlace place) {
   const auto directory = place.directory.lock();
   const auto parent = place.parent.lock();
   if (!directory || (!parent && !place.name.empty())) return;
+  if (!directory->on_server() || (parent && !parent->on_server())) return;
   {
     const std::lock_guard lock(directory->mutex);
     if (!directory->directory) return;
@@ -233,7 +234,7 @@ void TreeStream::send(const std::shared_ptr<Request>& request) {
   schema::WalkRequest& walk = *call.message.mutable_walk();
   for (const Start& from : request->starts) {
     schema::WalkRequest::Start& start = *walk.add_starts();
-    start.set_handle(from.parent ? from.parent->handle : from.places[0].directory.lock()->handle);
+    start.set_handle(from.parent ? from.parent->handle() : from.places[0].directory.lock()->handle());
     if (from.parent)
       for (const TreePlace& place : from.places) start.add_names(place.name);
   }

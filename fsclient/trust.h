@@ -52,7 +52,8 @@ struct Told {
 
   [[nodiscard]] Learnt learnt(TimePoint now) const {
     if (cover == schema::COVER_ONCE) return {};
-    return {now, cover == schema::COVER_LEASE ? lease : 0};
+    const bool leased = cover == schema::COVER_LEASE || cover == schema::COVER_EXCLUSIVE;
+    return {now, leased ? lease : 0};
   }
 };
 
@@ -109,6 +110,17 @@ class LeaseTrust final : public Trust {
     return lease_remaining(learnt, now) > Duration::zero();
   }
   [[nodiscard]] Duration lease() const { return lease_; }
+  // The server still waits for us before it lets anybody change what we have under a lease.
+  [[nodiscard]] bool waited_for(TimePoint now) const {
+    if (!confirmed_) return false;
+    const TimePoint confirmed = confirmed_();
+    return confirmed != TimePoint::min() && confirmed + lease_.load() > now;
+  }
+  // When facts under leases are not trusted any more, unless the server is heard before.
+  [[nodiscard]] TimePoint trusted_until() const {
+    const TimePoint confirmed = confirmed_ ? confirmed_() : TimePoint::min();
+    return confirmed == TimePoint::min() ? confirmed : confirmed + lease_.load();
+  }
   [[nodiscard]] std::uint64_t floor() const { return floor_; }
 
   [[nodiscard]] Duration remaining(Fact fact, Learnt learnt, TimePoint now) const override {
@@ -121,10 +133,9 @@ class LeaseTrust final : public Trust {
     return learnt.lease != 0 && (learnt.lease < floor_ || learnt.at < valid_from_.load());
   }
   [[nodiscard]] Duration lease_remaining(Learnt learnt, TimePoint now) const {
-    if (learnt.lease == 0 || taken_back(learnt) || !confirmed_) return Duration::zero();
-    const TimePoint confirmed = confirmed_();
-    if (confirmed == TimePoint::min()) return Duration::zero();
-    return std::max(Duration::zero(), confirmed + lease_.load() - now);
+    if (learnt.lease == 0 || taken_back(learnt)) return Duration::zero();
+    const TimePoint until = trusted_until();
+    return until > now ? until - now : Duration::zero();
   }
 
   const LifetimeTrust by_age_;

@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <vector>
 
+#include "fsclient/after_log.h"
 #include "proto/rpc/compression.h"
 
 namespace tusk::client {
 namespace {
 
-timespec wall_clock() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return now;
+bool in_log(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.log.entries > 0;
 }
 
 }  // namespace
-
 ByteCount WriteBehind::pending_max() const {
   const rpc::PathStats path = core_.path.recent();
   core_.cache.budget()->grow_for(static_cast<ByteCount>(path.send_bandwidth * to_seconds(path.rtt_smoothed)));
@@ -36,14 +35,28 @@ WriteBehind::~WriteBehind() {
 void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, ByteCount offset,
                         std::span<const std::byte> bytes, WriteDone done) {
   const std::shared_ptr<Inode>& inode = file->inode;
-  if (Result<void> earlier = take_error(*file); !earlier) return done(std::unexpected(earlier.error()));
+  if (has_error(*file))  // what fails of what is still on its way is told with it
+    return flush(asker, inode, [file, done = std::move(done)](const Result<void>& flushed) mutable {
+      if (!flushed) return done(std::unexpected(flushed.error()));
+      Deferred answer;
+      const std::lock_guard lock(file->inode->mutex);
+      file->errors_told = file->inode->file->errors;
+      answer.add([done = std::move(done), error = file->inode->file->last_error]() mutable {
+        done(std::unexpected(std::move(error)));
+      });
+    });
   {
     Deferred after;
     const std::lock_guard lock(inode->mutex);
     FileState& state = *inode->file;
     pending_ += state.data.write(offset, bytes, file);
     state.written_end = std::max(state.written_end, offset + bytes.size());
-    state.written_time = wall_clock();
+    state.written_time = core_.clock.after({});
+    if (inode->log.entries > 0) {
+      state.written_time = core_.clock.after(inode->shown().ctime);
+      inode->attributes.adjust([&](Attributes& attr) { attr.mtime = attr.ctime = state.written_time; });
+      inode->log.shown_ctime.reset();
+    }
     state.data_handed_out = true;
     {
       const std::lock_guard set_lock(mutex_);
@@ -128,8 +141,10 @@ void WriteBehind::send_dirty(const std::shared_ptr<Inode>& inode, bool only_full
 }
 
 void WriteBehind::send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after) {
+  if (!inode->on_server()) return;  // handle_arrival() comes
   std::optional<OutgoingWrite> write = inode->file->data.begin_write(block, core_.call_max);
   if (!write) return;
+  ++inode->file->writes_beside_log;
   after.add([this, inode, write = std::move(*write), started = core_.scheduler.now()]() mutable {
     call(inode, std::move(write), started);
   });
@@ -147,7 +162,7 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
                             std::optional<SharedBytes> packed) {
   rpc::CallRequest request;
   schema::WriteRequest& message = *request.message.mutable_write();
-  message.set_handle(inode->handle);
+  message.set_handle(inode->handle());
   message.set_open_id(write.writer->open_id);
   message.set_offset(write.range.begin);
   message.set_length(static_cast<std::uint32_t>(write.range.size()));
@@ -157,12 +172,99 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
   request.priority = rpc::Priority::kBulk;
   core_.remote.transfer(std::move(request), schema::Reply::kWrite,
                         [this, inode, write = std::move(write), started](Result<rpc::CallReply> reply) {
-                          finish(inode, write, started, reply);
+                          {
+                            const std::lock_guard lock(inode->mutex);
+                            --inode->file->writes_beside_log;
+                          }
+                          if (!reply)
+                            return finish(inode, write, started, std::unexpected(reply.error()), false);
+                          finish(inode, write, Told(started, reply->message, {}), reply->message.write(),
+                                 false);
                         });
 }
 
-void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, TimePoint started,
-                         const Result<rpc::CallReply>& reply) {
+// ---------------------------------------------------------------- through the log
+
+bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
+  std::vector<OutgoingWrite> writes;
+  std::uint64_t exclusive = 0;
+  timespec written{};
+  bool all = true;
+  {
+    const std::lock_guard lock(inode->mutex);
+    if (!inode->file || inode->file->data.all_settled()) return true;
+    FileData& data = inode->file->data;
+    exclusive = inode->log.made_under;
+    written = inode->file->written_time;
+    if (!core_.log.stands(exclusive) || data.pending_bytes() > kLoggedMax ||
+        inode->file->writes_beside_log > 0)
+      return false;
+    const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
+    for (const std::uint64_t block : blocks) {
+      if (data.dirty(block))
+        if (auto write = data.begin_write(block, core_.call_max)) writes.push_back(std::move(*write));
+      all = all && !data.dirty(block);
+    }
+  }
+  for (OutgoingWrite& write : writes) append_to_log(inode, exclusive, std::move(write), written);
+  return all;
+}
+
+void WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
+                                OutgoingWrite write, timespec written) {
+  schema::Request entry;
+  entry.set_made_at_ns(to_unix_ns(written));
+  schema::WriteRequest& message = *entry.mutable_write();
+  message.set_handle(inode->name_in_log());
+  message.set_open_id(write.writer->open_id);
+  message.set_offset(write.range.begin);
+  message.set_length(static_cast<std::uint32_t>(write.range.size()));
+  const SharedBytes bytes = write.bytes;
+  const auto outgoing = std::make_shared<OutgoingWrite>(std::move(write));
+  const TimePoint started = core_.scheduler.now();
+  auto answered = [this, inode, outgoing, started,
+                   in_log = facts_.begin_entry(inode)](Result<schema::Reply> reply) {
+    if (!reply) return finish(inode, *outgoing, started, std::unexpected(reply.error()), true);
+    const Told told(started, *reply, {});
+    facts_.learn_logged(*inode, reply->write().attr(), told);
+    finish(inode, *outgoing, told, reply->write(), true);
+  };
+  if (core_.log.append(exclusive, {}, std::move(entry), bytes, std::move(answered))) return;
+  // Taken back meanwhile: behind what is in the log it goes as any other.
+  {
+    const std::lock_guard lock(inode->mutex);
+    ++inode->file->writes_beside_log;
+  }
+  core_.log.when_answered([this, inode, outgoing, started] { call(inode, std::move(*outgoing), started); });
+}
+
+void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& error) {
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  if (!inode->file) return;
+  note_error_locked(*inode, error);
+  note_dropped(inode->file->data.truncate(0));
+  if (inode->file->data.all_settled()) {
+    const std::lock_guard set_lock(mutex_);
+    dirty_.erase(inode);
+  }
+  wake_flushers(*inode, after);
+  after.add([this] {
+    Deferred replies;
+    release_stalled(replies);
+  });
+}
+
+void WriteBehind::handle_arrival(const std::shared_ptr<Inode>& inode) {
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  if (inode->file) send_dirty(inode, false, after);
+}
+
+// ---------------------------------------------------------------- answers
+
+void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
+                         const Result<schema::WriteReply>& reply, bool by_log) {
   Deferred after;
   const std::lock_guard lock(inode->mutex);
   FileState& file = *inode->file;
@@ -170,8 +272,8 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   file.last_write = core_.scheduler.now();
   if (reply) {
     core_.counters.sent += write.range.size();
-    learn_written(*inode, write, reply->message.write(), Told(started, reply->message, {}));
-  } else {
+    learn_written(*inode, write, *reply, told, by_log);
+  } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error());
     after.add([this, id = inode->id] {
       core_.scheduler.post_notification([this, id] { core_.kernel.invalidate_inode(id); });
@@ -191,16 +293,18 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
 }
 
 void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
-                                const Told& told) {
+                                const Told& told, bool by_log) {
   FileState& file = *inode.file;
   const Attributes attr = Attributes::from_schema(reply.attr());
-  if (attr.mode != 0) inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
-  file.version.follow(reply.attr().change_before(), attr.change);
+  core_.loans.withdraw_locked(inode);
+  if (!by_log) file.version.follow(reply.attr().change_before(), attr.change);
+  if (attr.mode != 0 && inode.log.entries == 0)
+    inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
   if (!write.writer->synchronous() && !file.uncommitted) {
     file.uncommitted = true;
     file.uncommitted_boot_id = core_.remote.boot_id();
   }
-  if (!file.data.all_settled()) return;
+  if (!file.data.all_settled() || inode.log.entries > 0) return;
   if (inode.attributes.value().size >= file.written_end)
     file.written_end = 0;
   else
@@ -215,7 +319,13 @@ void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
   ++file.errors;
   file.last_error = error;
   inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
-  core_.last_error.set("write: " + error.message());
+  const std::string which = inode.name.empty() ? "a file without a name" : "'" + inode.name + "'";
+  core_.last_error.set("write to " + which + ": " + error.message());
+}
+
+bool WriteBehind::has_error(OpenFile& file) {
+  const std::lock_guard lock(file.inode->mutex);
+  return file.inode->file && file.errors_told != file.inode->file->errors;
 }
 
 Result<void> WriteBehind::take_error(OpenFile& file) {
@@ -228,6 +338,9 @@ Result<void> WriteBehind::take_error(OpenFile& file) {
 // ---------------------------------------------------------------- waiting
 
 void WriteBehind::flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done) {
+  if (in_log(*inode))
+    return after_log<Done>(core_, asker, std::move(done),
+                           [this, asker, inode](Done then) { flush(asker, inode, std::move(then)); });
   std::uint64_t ticket = 0;
   {
     Deferred after;

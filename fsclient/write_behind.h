@@ -30,6 +30,8 @@ class WriteBehind {
   // least kPendingMin, at most half of the mount's memory.
   static constexpr ByteCount kPendingMin = 32 * 1024 * 1024;
   static constexpr double kPendingSeconds = 2;
+  // Larger files go to the server in calls of their own, many at once, and their close waits.
+  static constexpr ByteCount kLoggedMax = 64 * 1024;
 
   WriteBehind(Core& core, Facts& facts) : core_(core), facts_(facts) {}
   // What was not sent is lost: flush_all() first.
@@ -45,9 +47,17 @@ class WriteBehind {
   void flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done);
   // The same for all inodes.
   void flush_all(Done done);
+  // Puts what is dirty into the operation log, if the file is one that this mount makes by itself and it is
+  // little: then nobody needs to wait for it. True: nothing is left to wait for.
+  [[nodiscard]] bool hand_to_log(const std::shared_ptr<Inode>& inode);
+  // The file has its handle now: what was waiting for it goes.
+  void handle_arrival(const std::shared_ptr<Inode>& inode);
+  // The server could not make it: what was written is lost, and whoever has it open is told.
+  void give_up(const std::shared_ptr<Inode>& inode, const Error& error);
 
   // The error that this open file has not been told of yet; from now on it has.
   [[nodiscard]] Result<void> take_error(OpenFile& file);
+  [[nodiscard]] static bool has_error(OpenFile& file);
   // With the inode's mutex held.
   void note_error_locked(Inode& inode, const Error& error);
 
@@ -72,10 +82,12 @@ class WriteBehind {
   void call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started);
   void call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,
                  std::optional<SharedBytes> packed);
-  void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, TimePoint started,
-              const Result<rpc::CallReply>& reply);
+  void append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive, OutgoingWrite write,
+                     timespec written);
+  void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
+              const Result<schema::WriteReply>& reply, bool by_log);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
-                     const Told& told);
+                     const Told& told, bool by_log);
   void wake_flushers(Inode& inode, Deferred& after);
   void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
   void release_stalled(Deferred& after);

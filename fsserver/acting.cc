@@ -16,8 +16,10 @@ namespace tusk::server {
 namespace {
 
 constexpr int kGroupsMax = 65536;  // NGROUPS_MAX
+constexpr uid_t kNobody = 65534;   // the kernel's own word for whom it does not know
 
 thread_local const Credentials* current = nullptr;  // nullptr: the server itself
+thread_local bool obeying_limits = false;
 
 using CapabilityWords = std::array<__user_cap_data_struct, 2>;
 
@@ -33,9 +35,14 @@ void change_capabilities(const CapabilityWords& words) {
   TUSK_CHECK(::syscall(SYS_capset, &header, words.data()) == 0);
 }
 
+void drop(CapabilityWords& words, int capability) {
+  words[CAP_TO_INDEX(capability)].effective &= ~CAP_TO_MASK(capability);
+}
+
 void raise_all_permitted() {
   CapabilityWords words = thread_capabilities();
   for (auto& word : words) word.effective = word.permitted;
+  if (obeying_limits) drop(words, CAP_SYS_RESOURCE);
   change_capabilities(words);
 }
 
@@ -43,8 +50,7 @@ void raise_all_permitted() {
 // file system also asks for: exceeding quotas and reserves, trusted xattrs.
 void drop_remaining() {
   CapabilityWords words = thread_capabilities();
-  for (const int capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN})
-    words[CAP_TO_INDEX(capability)].effective &= ~CAP_TO_MASK(capability);
+  for (const int capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) drop(words, capability);
   change_capabilities(words);
 }
 
@@ -125,6 +131,29 @@ Result<Credentials> Credentials::of_user(const std::string& user) {
 ActingAs::ActingAs(const Credentials* credentials) : outer_(current) { become(credentials); }
 
 ActingAs::~ActingAs() { become(outer_); }
+
+ObeyingLimits::ObeyingLimits(bool wanted) : changed_(wanted && !std::exchange(obeying_limits, wanted)) {
+  if (changed_ && current == nullptr) raise_all_permitted();
+}
+
+ObeyingLimits::~ObeyingLimits() {
+  if (!changed_) return;
+  obeying_limits = false;
+  if (current == nullptr) raise_all_permitted();
+}
+
+SparingReserve::SparingReserve(bool wanted)
+    : changed_(wanted && current == nullptr && server_credentials().uid == 0) {
+  if (!changed_) return;
+  ::setfsuid(kNobody);
+  raise_all_permitted();
+}
+
+SparingReserve::~SparingReserve() {
+  if (!changed_) return;
+  change_ids(server_credentials().uid, server_credentials().gid);
+  raise_all_permitted();
+}
 
 Result<CreatingFor> CreatingFor::begin(std::optional<Owner> owner) {
   if (!owner || (owner->uid == 0 && owner->gid == 0)) return CreatingFor(false);

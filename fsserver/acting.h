@@ -58,6 +58,32 @@ class ActingAsServer {
   ActingAs suspended_;
 };
 
+// Within the scope root's privilege to exceed quotas is not used: the thread works for somebody else, whoever
+// that is.
+class ObeyingLimits {
+ public:
+  explicit ObeyingLimits(bool wanted);
+  ~ObeyingLimits();
+  ObeyingLimits(const ObeyingLimits&) = delete;
+  ObeyingLimits& operator=(const ObeyingLimits&) = delete;
+
+ private:
+  const bool changed_;
+};
+
+// Within the scope writes do not use up what a file system keeps for root, which it knows by the user id. For
+// writing to open files and nothing else: a new file would be nobody's.
+class SparingReserve {
+ public:
+  explicit SparingReserve(bool wanted);
+  ~SparingReserve();
+  SparingReserve(const SparingReserve&) = delete;
+  SparingReserve& operator=(const SparingReserve&) = delete;
+
+ private:
+  const bool changed_;
+};
+
 // Within the scope new files belong to `uid` and `gid` from their first moment (so set-group-ID
 // directories and quotas work as they do for that user), while permission checks are root's: the
 // client's kernel has made them. nullopt: changes nothing. Only for a server that is root. EINVAL, as of

@@ -2,6 +2,9 @@
 
 #include <sys/xattr.h>
 
+#include <array>
+#include <string_view>
+
 namespace tusk::server {
 
 Result<void> check_regular(const Status& status) {
@@ -48,18 +51,26 @@ schema::Cover Call::lease_node(std::string_view handle, const Status& status) {
   return lease(handle, LeaseTable::Of::kNode);
 }
 
-void Call::lease_names(std::string_view handle, const Fd& directory) {
+schema::Cover Call::cover_names(std::string_view handle, const Fd& directory) {
   ChangeWatch* const watch = attachment_->leases ? attachment_->watch.get() : nullptr;
-  if (watch == nullptr || !watch->watch_names(handle, directory)) return;
-  reply.set_names(lease(handle, LeaseTable::Of::kNames));
+  if (watch == nullptr || !watch->watch_names(handle, directory)) return schema::COVER_LIFETIME;
+  return lease(handle, LeaseTable::Of::kNames);
+}
+
+void Call::lease_names(std::string_view handle, const Fd& directory) {
+  reply.set_names(cover_names(handle, directory));
 }
 
 namespace {
 
-// Most files have none, and ls, cp -a and rsync -X ask for them file by file.
+// Most files have none, and ls, cp -a and rsync -X ask for them file by file. SELinux's label, which some
+// systems give to every file, is nothing that clients show.
 bool has_no_xattrs(const Fd& fd) {
-  const ssize_t size = ::listxattr(proc_path(fd).c_str(), nullptr, 0);
-  return size == 0 || (size < 0 && errno == EOPNOTSUPP);
+  constexpr std::string_view kLabel("security.selinux\0", 17);
+  std::array<char, kLabel.size()> names{};
+  const ssize_t size = ::listxattr(proc_path(fd).c_str(), names.data(), names.size());
+  if (size < 0) return errno == EOPNOTSUPP;
+  return size == 0 || std::string_view(names.data(), static_cast<std::size_t>(size)) == kLabel;
 }
 
 }  // namespace

@@ -47,15 +47,21 @@ struct Attachment {
   std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
 };
 
+// What is particular to the entries of a LOG.
+struct LogTerms {
+  bool again = false;  // AttachRequest.log_sent
+};
+
 class Call {
  public:
   Call(std::shared_ptr<rpc::IncomingCall> incoming, std::shared_ptr<Attachment> attachment, LockTable& locks,
-       LeaseKeeper& leases, std::string_view boot_id)
+       LeaseKeeper& leases, std::string_view boot_id, std::optional<LogTerms> log = std::nullopt)
       : incoming_(std::move(incoming)),
         attachment_(std::move(attachment)),
         locks_(locks),
         leases_(leases),
-        boot_id_(boot_id) {}
+        boot_id_(boot_id),
+        log_(log) {}
 
   [[nodiscard]] const schema::Request& request() const { return incoming_->message(); }
   [[nodiscard]] const std::shared_ptr<rpc::IncomingCall>& incoming() const { return incoming_; }
@@ -64,6 +70,11 @@ class Call {
   [[nodiscard]] Export& exported() const { return *attachment_->exported; }
   [[nodiscard]] NodeTable& nodes() const { return exported().nodes(); }
   [[nodiscard]] LockTable& locks() const { return locks_; }
+  [[nodiscard]] LeaseKeeper& leases() const { return leases_; }
+  // nullopt: it is no entry of a LOG.
+  [[nodiscard]] const std::optional<LogTerms>& log() const { return log_; }
+  // It may have been done before, in another server process.
+  [[nodiscard]] bool again() const { return log_ && log_->again; }
   [[nodiscard]] std::string_view boot_id() const { return boot_id_; }
 
   // The inode of a handle. ESTALE.
@@ -89,8 +100,14 @@ class Call {
   // Asks for a lease on a node's attributes and bytes, which must be read after it (again, if they have
   // been). What it comes to is for the reply to say: Attr.cover.
   [[nodiscard]] schema::Cover lease_node(std::string_view handle, const Status& status);
-  // The same for the names in a directory; the reply says it.
+  // The same for the names in a directory.
+  [[nodiscard]] schema::Cover cover_names(std::string_view handle, const Fd& directory);
+  // And the reply says it.
   void lease_names(std::string_view handle, const Fd& directory);
+  // The names in it are another session's exclusively, so its attributes may not be what they are here.
+  [[nodiscard]] bool exclusive_of_another(std::string_view handle) const {
+    return attachment_->watch != nullptr && leases_.exclusive_of_another(session().number(), handle);
+  }
   // Attributes under a lease, if it can be had.
   [[nodiscard]] Result<schema::Attr> leased_attr(std::string_view handle, const Fd& fd);
   [[nodiscard]] schema::Node node_of(const NodeTable::Found& found);
@@ -120,6 +137,7 @@ class Call {
   LockTable& locks_;
   LeaseKeeper& leases_;
   std::string_view boot_id_;
+  std::optional<LogTerms> log_;
   std::vector<std::string> mutated_;
 };
 

@@ -82,6 +82,7 @@ FileServiceOptions service_options(const ServerConfig& config) {
   options.client_descriptors_max = std::min(options.client_descriptors_max, share);
   options.attr_lifetime_ms = config.limits.attr_lifetime_ms;
   options.session_keep = config.limits.session_keep;
+  options.lockers_dir = config.state_dir / "lockers";
   options.watch = [wish = config.watch](Export& exported, ChangeWatch::Events events) {
     return start_watching(exported, wish, std::move(events));
   };

@@ -34,6 +34,8 @@ Result<bool> DirectoryReader::next(RawEntry& entry) {
 Examined examine(Call& call, const SharedFd& directory, std::string_view handle, schema::DirEntry& entry) {
   const auto found = call.nodes().lookup(directory, handle, entry.name(), NodeTable::Keep::kNo);
   if (!found) return found.error().code == from_errno(ENOENT) ? Examined::kVanished : Examined::kNo;
+  // What it is there now it will tell who asks for it.
+  if (S_ISDIR(found->status.stx_mode) && call.exclusive_of_another(found->handle)) return Examined::kNo;
   *entry.mutable_node() = call.node_of(*found);
   entry.set_ino(entry.node().attr().ino());
   entry.set_type(IFTODT(found->status.stx_mode));

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <new>
 
+#include "fsserver/exclusive_names.h"
 #include "fsserver/lease_effects.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
@@ -60,6 +61,7 @@ FileService::FileService(FileServiceOptions options)
       workers_(options_.workers) {
   for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
   options_.exports.clear();
+  await_lockers();
   update_watches();
   if (!options_.own_housekeeping) return;
   housekeeper_ = std::jthread([this](const std::stop_token& stop) {
@@ -111,6 +113,7 @@ void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
   if (!attachment) return refuse(*waiting, from_errno(EACCES), "not attached");
   if (operation_case == schema::Request::kDetach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_detach(call); });
+  if (operation_case == schema::Request::kLog) return take_in_log(incoming, waiting, attachment);
   const Operation* const operation = find_operation(operation_case);
   if (operation == nullptr)
     return refuse(*waiting, ErrorCode::kUnsupported, "this server does not know that operation");
@@ -175,8 +178,35 @@ void FileService::run(Admitted call) {
     return call.incoming->reply_error(from_errno(EROFS), "the export is read-only");
   const bool once = runs_once_here(*call.operation, call.incoming->message());
   if (once && !begin_once(call.incoming, *call.attachment->session)) return;
-  if (changes && call.attachment->watch) return begin_change(std::move(call));
-  carry_out(std::move(call), {});
+  if (!call.attachment->watch) return carry_out(std::move(call), {});
+  if (changes) return begin_change(std::move(call));
+  const auto directories = looked_at(call.incoming->message());
+  const bool waits = std::ranges::any_of(directories, [&](std::string_view directory) {
+    return leases_.exclusive_of_another(call.attachment->session->number(), directory);
+  });
+  if (!waits) return carry_out(std::move(call), {});
+  begin_look(std::move(call), directories);
+}
+
+void FileService::begin_look(Admitted call, std::span<const std::string_view> directories) {
+  const SessionNumber by = call.attachment->session->number();
+  const Lane lane = call.operation->lane;
+  const auto shared = std::make_shared<Admitted>(std::move(call));
+  const auto now = leases_.begin_look(by, directories, [this, lane, shared](LeaseKeeper::Change look) {
+    leases_.end_change(look);
+    const auto task = [this, shared] { carry_out(std::move(*shared), {}); };
+    // More work than the queue holds: rather this thread than never.
+    if (!workers_.submit(lane, task)) task();
+  });
+  if (!now) return;
+  leases_.end_change(*now);
+  carry_out(std::move(*shared), {});
+}
+
+bool FileService::has_met_exclusive(const Call& call) {
+  if (!call.request().has_lookup() || !call.reply.has_node()) return false;
+  const schema::Node& node = call.reply.node().node();
+  return S_ISDIR(node.attr().mode()) && call.exclusive_of_another(node.handle());
 }
 
 void FileService::begin_change(Admitted call) {
@@ -190,12 +220,15 @@ void FileService::begin_change(Admitted call) {
   }
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
-  const auto now = leases_.begin_change(
-      by, *attachment.exported, foreseen->changes, [this, lane, shared, foreseen](LeaseKeeper::Change id) {
-        const auto task = [this, shared, foreseen, id] { finish_change(std::move(*shared), id, *foreseen); };
-        // More work than the queue holds: rather this thread than never.
-        if (!workers_.submit(lane, task)) task();
-      });
+  const auto from = shared->log ? LeaseTable::From::kLog : LeaseTable::From::kRequest;
+  const auto now = leases_.begin_change(by, *attachment.exported, foreseen->changes, from,
+                                        [this, lane, shared, foreseen](LeaseKeeper::Change id) {
+                                          const auto task = [this, shared, foreseen, id] {
+                                            finish_change(std::move(*shared), id, *foreseen);
+                                          };
+                                          // More work than the queue holds: rather this thread than never.
+                                          if (!workers_.submit(lane, task)) task();
+                                        });
   if (now) finish_change(std::move(*shared), *now, *foreseen);
 }
 
@@ -219,12 +252,18 @@ void FileService::finish_change(Admitted call, LeaseKeeper::Change change, const
 }
 
 void FileService::carry_out(Admitted admitted, const Made& made) {
-  const auto& [operation_pointer, incoming, attachment, reservations_of_call] = admitted;
-  const Operation& operation = *operation_pointer;
+  const Operation& operation = *admitted.operation;
+  const Incoming incoming = admitted.incoming;
+  const auto attachment = admitted.attachment;
   const std::uint64_t sequence = incoming->message().sequence();
   const bool once = runs_once_here(operation, incoming->message());
-  Call call(incoming, attachment, locks_, leases_, boot_id_);
+  Call call(incoming, attachment, locks_, leases_, boot_id_, admitted.log);
   execute(operation, call);
+  if (!admitted.looked_twice && has_met_exclusive(call)) {
+    admitted.looked_twice = true;
+    const std::string_view met = call.reply.node().node().handle();
+    return begin_look(std::move(admitted), std::span(&met, 1));
+  }
   if (made) made(call.mutated_nodes());
   // Who asked has given up: nobody would ever close the file.
   if (call.reply.has_open() && incoming->cancelled()) ops::close_file(call, call.reply.open().open_id());
@@ -271,9 +310,12 @@ bool FileService::begin_once(const Incoming& incoming, Session& session) {
 
 void FileService::execute(const Operation& operation, Call& call) {
   const ActingAs acting(call.exported().acts_as());
+  // Bytes come from many users, in no one's name.
+  const ObeyingLimits limits(call.attachment().identity_real);
   Result<void> result;
   try {
     result = operation.run(call);
+    if (result && (call.log() || call.request().want_exclusive())) tell_exclusive(call);
   } catch (const std::bad_alloc&) {
     result = fail(from_errno(ENOMEM));
   } catch (const std::exception& error) {
@@ -380,11 +422,17 @@ std::shared_ptr<ChangeWatch> FileService::watch_of(const Export& exported) {
 void FileService::housekeep(TimePoint now) {
   std::vector<std::shared_ptr<Session>> ended;  // their files are closed without the mutex
   std::vector<std::shared_ptr<Export>> exports;
+  bool new_absence = false;
+  std::vector<std::string> too_late;
   {
     const std::lock_guard lock(mutex_);
+    if (now >= grace_ends_) too_late.assign(awaited_.begin(), awaited_.end());
     for (auto item = sessions_.begin(); item != sessions_.end();) {
       SessionEntry& entry = item->second;
       const bool over = entry.connections == 0 && now - entry.idle_since >= options_.session_keep;
+      // With the mutex held, so that it is not marked that is back.
+      if (entry.connections == 0 && now - entry.idle_since >= options_.lock_keep)
+        new_absence |= locks_.mark_away(entry.session->number(), true);
       if (over) ended.push_back(std::move(entry.session));
       item = over ? sessions_.erase(item) : std::next(item);
     }
@@ -392,6 +440,11 @@ void FileService::housekeep(TimePoint now) {
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
   for (const auto& session : ended) end(*session);
+  if (new_absence) locks_.serve_instead_of_absent();
+  for (const std::string& session : too_late) {
+    lockers_->remove(session);
+    stop_awaiting(session);
+  }
   leases_.housekeep(now);
   end_retired_watches();
   for (const auto& exported : exports) exported->nodes().housekeep(now);

@@ -12,6 +12,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -24,6 +27,7 @@
 #include "fsserver/export.h"
 #include "fsserver/lease_keeper.h"
 #include "fsserver/lock_table.h"
+#include "fsserver/locking_sessions.h"
 #include "fsserver/log_limit.h"
 #include "fsserver/operations.h"
 #include "fsserver/session.h"
@@ -42,6 +46,13 @@ constexpr std::size_t kHeldBackMax = 65'536;  // calls that come while the serve
 // How long a mount may be away and find its open files, locks and remembered replies again.
 constexpr Duration kSessionKeepDefault = 10min;
 
+// How long after a restart those who had locks have time to come back, while nobody else gets any. A client
+// that has nothing to ask notices a crash by its keep-alives that nobody answers, some 20 s later.
+constexpr Duration kLockGraceDefault = 45s;
+constexpr int kLocksReclaimedMax = 1'024;  // of one mount; an ATTACH has no room for more
+
+constexpr Duration kLockKeepDefault = 30s;
+
 struct FileServiceOptions {
   std::vector<std::shared_ptr<Export>> exports;
   // Tokens and keys allowed beside those in the exports' settings. nullptr: only those.
@@ -55,6 +66,11 @@ struct FileServiceOptions {
   ByteCount reply_memory_max = 1ull << 30;  // bulk replies waiting for all clients
   std::uint32_t attr_lifetime_ms = 1000;
   Duration session_keep = kSessionKeepDefault;
+  // After that time a mount that is away keeps locks only as long as nobody else wants them.
+  Duration lock_keep = kLockKeepDefault;
+  // Where it is kept who has locks. Empty: locks do not survive a restart.
+  std::filesystem::path lockers_dir;
+  Duration lock_grace = kLockGraceDefault;
   // Looks after idle things once a second. Off: the owner calls housekeep().
   bool own_housekeeping = true;
   // Makes what notices changes by programs on the server; nullptr, or an answer of nullptr: clients get no
@@ -133,8 +149,14 @@ class FileService : public rpc::Service {
     Incoming incoming;
     std::shared_ptr<Attachment> attachment;
     std::vector<BodyBudget::Reservation> reservations;
+    std::optional<LogTerms> log = std::nullopt;  // it is an entry of a LOG
+    bool looked_twice = false;
   };
   void run(Admitted call);
+  // Takes back what others have exclusively of the directories; then, maybe later, goes on.
+  void begin_look(Admitted call, std::span<const std::string_view> directories);
+  // The LOOKUP of a directory that somebody else has exclusively: known only by its result.
+  [[nodiscard]] static bool has_met_exclusive(const Call& call);
   // Takes back what others hold of what the call is going to change; then, maybe later, it is carried out.
   void begin_change(Admitted call);
   struct Foreseen {
@@ -149,6 +171,17 @@ class FileService : public rpc::Service {
   [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
   void execute(const Operation& operation, Call& call);
 
+  // LOGs: file_service_log.cc.
+  using SharedSession = std::shared_ptr<Session>;
+  void take_in_log(const Incoming& incoming, const Waiting& waiting,
+                   const std::shared_ptr<Attachment>& attachment);
+  enum class Turn : std::uint8_t { kIts, kNot };
+  void submit_log(const SharedSession& session, LogTicket ticket, Turn turn);
+  void pass_log_turn(const SharedSession& session);
+  void run_log(const SharedSession& session, const LogTicket& ticket, Turn turn);
+  void carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment);
+  void finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply);
+
   void answer_attach(const Incoming& incoming);
   void answer_detach(const Incoming& incoming);
   [[nodiscard]] Result<schema::Reply> attach(const rpc::IncomingCall& incoming);
@@ -160,12 +193,19 @@ class FileService : public rpc::Service {
                                              std::string_view token, std::int64_t now_unix_s) const;
   // True: it was there already.
   [[nodiscard]] Result<bool> join_session(Attachment& attachment, const schema::AttachRequest& request);
+  void await_lockers();
+  // Which of the locks that the mount says to have it has, as indices into the request's.
+  [[nodiscard]] std::vector<std::uint32_t> locks_kept(const Attachment& attachment,
+                                                      const schema::AttachRequest& request);
+  // It is not waited for any longer. With the last one everybody gets locks again.
+  void stop_awaiting(const std::string& session);
   [[nodiscard]] schema::Reply welcome(const Attachment& attachment, schema::Node root, bool resumed) const;
   void detach(const rpc::Peer& peer);
   void end(Session& session);
 
   // With mutex_ held.
-  [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment);
+  [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment,
+                                                             const std::string& name);
   void leave_session(const Attachment& attachment);
   [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;
@@ -180,6 +220,7 @@ class FileService : public rpc::Service {
   std::string boot_id_;
   std::string instance_id_;
   std::shared_ptr<BodyBudget> bodies_;
+  std::unique_ptr<LockingSessions> lockers_;  // may be null
 
   LockTable locks_;
   LeaseKeeper leases_;
@@ -198,7 +239,9 @@ class FileService : public rpc::Service {
   std::map<SessionKey, SessionEntry> sessions_;
   std::uint64_t last_session_ = 0;
   std::map<crypto::Fingerprint, std::weak_ptr<Quota>> descriptors_of_;
-  bool leases_possible_ = false;  // clients can be reached
+  bool leases_possible_ = false;   // clients can be reached
+  std::set<std::string> awaited_;  // had locks before the restart; while there are any, there is grace
+  TimePoint grace_ends_{};
 
   std::mutex watches_mutex_;  // never held with another
   // In this order: a watch's thread uses the export.

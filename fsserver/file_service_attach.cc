@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fsserver/file_service.h"
+#include "proto/crypto/base64url.h"
 #include "proto/io/clock.h"
 #include "proto/rpc/printable.h"
 
@@ -101,6 +102,8 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
   TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
+  attachment->session->log_turns().skip_to(request.log_answered());
+  if (!resumed) attachment->session->log_turns().note_sent_before(request.log_sent());
   const auto watch = watch_of(*exported);
   std::uint64_t lease_floor = 0;
   bool replaced = false;
@@ -137,6 +140,8 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
                exported->name(), attachment->read_only ? "read-only" : "read-write",
                resumed ? " (again)" : "");
   schema::Reply reply = welcome(*attachment, std::move(root), resumed);
+  for (const std::uint32_t index : locks_kept(*attachment, request))
+    reply.mutable_attach()->add_locks_kept(index);
   // Also without leases: what was told under those of before is over.
   reply.mutable_attach()->set_lease_floor(lease_floor);
   if (attachment->leases) {
@@ -146,6 +151,42 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
     reply.mutable_attach()->set_watching(attachment->watch->kind());
   }
   return reply;
+}
+
+void FileService::await_lockers() {
+  if (options_.lockers_dir.empty()) return;
+  lockers_ = std::make_unique<LockingSessions>(options_.lockers_dir);
+  for (const auto& [name, exported] : exports_) awaited_.merge(lockers_->of_export(name));
+  if (awaited_.empty()) return;
+  spdlog::info("no new locks until {} clients that had some are back, for {} s at most", awaited_.size(),
+               to_seconds(options_.lock_grace));
+  grace_ends_ = io::now() + options_.lock_grace;
+  locks_.begin_grace();
+}
+
+std::vector<std::uint32_t> FileService::locks_kept(const Attachment& attachment,
+                                                   const schema::AttachRequest& request) {
+  const std::string& session = attachment.session->name();
+  bool awaited = false;
+  {
+    const std::lock_guard lock(mutex_);
+    awaited = awaited_.contains(session);
+  }
+  const ActingAs acting(attachment.exported->acts_as());
+  std::vector<std::uint32_t> kept;
+  for (int index = 0; index < std::min(request.locks_size(), kLocksReclaimedMax); ++index)
+    if (keep_lock(attachment, locks_, request.locks(index), awaited).value_or(false))
+      kept.push_back(static_cast<std::uint32_t>(index));
+  if (awaited) stop_awaiting(session);
+  return kept;
+}
+
+void FileService::stop_awaiting(const std::string& session) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (awaited_.erase(session) == 0 || !awaited_.empty()) return;
+  }
+  locks_.end_grace();
 }
 
 Result<bool> FileService::join_session(Attachment& attachment, const schema::AttachRequest& request) {
@@ -161,18 +202,22 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
       entry = sessions_.end();
     }
     if (entry == sessions_.end()) {
-      TUSK_ASSIGN(auto session, new_session(attachment));
+      const std::string name =
+          attachment.peer.key.to_text() + "-" + crypto::base64url_encode(as_byte_span(request.session()));
+      TUSK_ASSIGN(auto session, new_session(attachment, name));
       entry = sessions_.emplace(key, SessionEntry{.session = std::move(session)}).first;
       resumed = false;
     }
     ++entry->second.connections;
+    locks_.mark_away(entry->second.session->number(), false);
     attachment.session = entry->second.session;
   }
   if (outdated) end(*outdated);
   return resumed;
 }
 
-Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& attachment) {
+Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& attachment,
+                                                          const std::string& name) {
   if (sessions_.size() >= options_.sessions_max)
     return fail(ErrorCode::kLimitExceeded, "the server has as many mounts as it may have");
   const auto client = attachment.peer.key;
@@ -185,7 +230,8 @@ Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& atta
     descriptors = std::make_shared<Quota>(options_.client_descriptors_max);
     descriptors_of_[client] = descriptors;
   }
-  return std::make_shared<Session>(++last_session_, attachment.exported, std::move(descriptors));
+  return std::make_shared<Session>(++last_session_, name, attachment.exported, std::move(descriptors),
+                                   lockers_.get());
 }
 
 schema::Reply FileService::welcome(const Attachment& attachment, schema::Node root, bool resumed) const {
@@ -203,6 +249,7 @@ schema::Reply FileService::welcome(const Attachment& attachment, schema::Node ro
   facts.set_server_name(options_.server_name);
   facts.set_owner_uid(attachment.exported->owner_uid());
   facts.set_owner_gid(attachment.exported->owner_gid());
+  facts.set_unix_time_ns(io::unix_nanoseconds());
   return reply;
 }
 
@@ -225,6 +272,7 @@ void FileService::end(Session& session) {
   session.end();
   leases_.end(session.number());
   locks_.release_session(session.number());
+  locks_.mark_away(session.number(), false);
 }
 
 void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {

@@ -87,4 +87,29 @@ std::vector<NodeChange> changes_of(const schema::Request& request, NodeTable& no
   return effects.take();
 }
 
+std::vector<std::string_view> looked_at(const schema::Request& request) {
+  using Request = schema::Request;
+  std::vector<std::string_view> directories;
+  switch (request.operation_case()) {
+    case Request::kLookup:
+      directories.push_back(request.lookup().parent());
+      break;
+    case Request::kGetattr:
+      directories.push_back(request.getattr().handle());
+      break;
+    case Request::kReaddir:
+      directories.push_back(request.readdir().handle());
+      break;
+    case Request::kWalk:
+      for (const auto& start : request.walk().starts()) directories.push_back(start.handle());
+      break;
+    case Request::kReadFiles:
+      for (const auto& folder : request.read_files().folders()) directories.push_back(folder.handle());
+      break;
+    default:
+      break;
+  }
+  return directories;
+}
+
 }  // namespace tusk::server

@@ -15,6 +15,7 @@ schema::Request to_request(const LeaseTable::Push& push) {
   schema::InvalidateRequest& invalidate = *request.mutable_invalidate();
   invalidate.set_lease_floor(push.floor);
   invalidate.set_changed(push.changed);
+  invalidate.set_exclusive_over(push.exclusive_over);
   for (const NodeChange& change : push.items) {
     auto& item = *invalidate.add_items();
     item.set_handle(change.handle);
@@ -80,6 +81,49 @@ std::uint64_t LeaseKeeper::refuse(SessionNumber session) {
   return newest == 0 ? 0 : newest + 1;
 }
 
+// ---------------------------------------------------------------- exclusiveness
+
+std::uint64_t LeaseKeeper::grant_exclusive(SessionNumber session,
+                                           std::span<const std::string_view> directories) {
+  const std::lock_guard lock(mutex_);
+  return table_.grant_exclusive(session, directories, io::now());
+}
+
+std::uint64_t LeaseKeeper::exclusive_number(SessionNumber session,
+                                            std::span<const std::string_view> directories) const {
+  const std::lock_guard lock(mutex_);
+  return table_.exclusive_number(session, directories);
+}
+
+bool LeaseKeeper::exclusive_of_another(SessionNumber session, std::string_view directory) const {
+  const std::lock_guard lock(mutex_);
+  return table_.exclusive_of_another(session, directory);
+}
+
+bool LeaseKeeper::has_exclusive(SessionNumber session) const {
+  const std::lock_guard lock(mutex_);
+  return table_.has_exclusive(session);
+}
+
+std::size_t LeaseKeeper::exclusive_others(SessionNumber session, const Export& exported) const {
+  const std::lock_guard lock(mutex_);
+  return table_.exclusive_others(session, &exported);
+}
+
+void LeaseKeeper::end_exclusive(SessionNumber session) {
+  std::vector<LeaseTable::Push> pushes;
+  {
+    const std::lock_guard lock(mutex_);
+    pushes = table_.end_exclusive(session, io::now());
+  }
+  send(pushes);
+}
+
+void LeaseKeeper::note_log(SessionNumber session, LeaseTable::Log what) {
+  const std::lock_guard lock(mutex_);
+  table_.note_log(session, what, io::now());
+}
+
 // ---------------------------------------------------------------- facts and changes
 
 LeaseKeeper::Granted LeaseKeeper::grant(SessionNumber session, std::string_view handle, LeaseTable::Of of) {
@@ -97,17 +141,40 @@ LeaseKeeper::Granted LeaseKeeper::grant(SessionNumber session, std::string_view 
 
 std::optional<LeaseKeeper::Change> LeaseKeeper::begin_change(SessionNumber by, const Export& exported,
                                                              const std::vector<NodeChange>& changes,
-                                                             GoOn go_on) {
+                                                             LeaseTable::From from, GoOn go_on) {
   Ready ready;
   LeaseTable::Begun begun;
+  std::optional<Change> now;
   {
     const std::lock_guard lock(mutex_);
-    begun = table_.begin_change(by, changes, io::now(), &exported);
-    if (!begun.may_go_on) aside_.emplace(static_cast<std::uint64_t>(begun.id), std::move(go_on));
-    collect(begun.released, ready);
+    begun = table_.begin_change(by, changes, io::now(), &exported, from);
+    now = put_aside_unless(begun, std::move(go_on), ready);
   }
   send(begun.pushes);
   run(ready);
+  return now;
+}
+
+std::optional<LeaseKeeper::Change> LeaseKeeper::begin_look(SessionNumber by,
+                                                           std::span<const std::string_view> directories,
+                                                           GoOn go_on) {
+  Ready ready;
+  LeaseTable::Begun begun;
+  std::optional<Change> now;
+  {
+    const std::lock_guard lock(mutex_);
+    begun = table_.begin_look(by, directories, io::now());
+    now = put_aside_unless(begun, std::move(go_on), ready);
+  }
+  send(begun.pushes);
+  run(ready);
+  return now;
+}
+
+std::optional<LeaseKeeper::Change> LeaseKeeper::put_aside_unless(const LeaseTable::Begun& begun, GoOn go_on,
+                                                                 Ready& ready) {
+  if (!begun.may_go_on) aside_.emplace(static_cast<std::uint64_t>(begun.id), std::move(go_on));
+  collect(begun.released, ready);
   return begun.may_go_on ? std::optional(begun.id) : std::nullopt;
 }
 

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,6 +31,7 @@ class LeaseKeeper {
   explicit LeaseKeeper(LeaseLimits limits);
 
   [[nodiscard]] Duration lease() const { return limits_.lease; }
+  [[nodiscard]] const LeaseLimits& limits() const { return limits_; }
   // The way to the clients; nullptr: there is none (any more). It must outlive its being set.
   void reach_clients_by(rpc::Outbound* clients);
 
@@ -50,11 +53,26 @@ class LeaseKeeper {
   };
   [[nodiscard]] Granted grant(SessionNumber session, std::string_view handle, LeaseTable::Of of);
 
+  // ---- exclusiveness (LeaseTable says what each means)
+  [[nodiscard]] std::uint64_t grant_exclusive(SessionNumber session,
+                                              std::span<const std::string_view> directories);
+  [[nodiscard]] std::uint64_t exclusive_number(SessionNumber session,
+                                               std::span<const std::string_view> directories) const;
+  [[nodiscard]] bool exclusive_of_another(SessionNumber session, std::string_view directory) const;
+  [[nodiscard]] bool has_exclusive(SessionNumber session) const;
+  [[nodiscard]] std::size_t exclusive_others(SessionNumber session, const Export& exported) const;
+  void end_exclusive(SessionNumber session);
+  void note_log(SessionNumber session, LeaseTable::Log what);
+
   // ---- changes
   // The change, if it may be made at once; `go_on` is dropped then. Else `go_on` gets it later. Either way
   // end_change() must follow.
   [[nodiscard]] std::optional<Change> begin_change(SessionNumber by, const Export& exported,
-                                                   const std::vector<NodeChange>& changes, GoOn go_on);
+                                                   const std::vector<NodeChange>& changes,
+                                                   LeaseTable::From from, GoOn go_on);
+  // The same before these directories are looked at.
+  [[nodiscard]] std::optional<Change> begin_look(SessionNumber by,
+                                                 std::span<const std::string_view> directories, GoOn go_on);
   void end_change(Change id);
   // `but`: knows already.
   void changed(const std::vector<NodeChange>& changes, std::optional<SessionNumber> but = std::nullopt);
@@ -77,6 +95,8 @@ class LeaseKeeper {
   static void run(Ready& ready) {
     for (auto& [change, go_on] : ready) go_on(change);
   }
+  [[nodiscard]] std::optional<Change> put_aside_unless(const LeaseTable::Begun& begun, GoOn go_on,
+                                                       Ready& ready);
   void send(const std::vector<LeaseTable::Push>& pushes);
   void answered(SessionNumber session, std::uint64_t push);
 

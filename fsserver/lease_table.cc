@@ -1,14 +1,13 @@
 #include "fsserver/lease_table.h"
 
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 namespace tusk::server {
 namespace {
 
 constexpr std::uint64_t kNamesOf = 0x9e3779b97f4a7c15u;
 
-std::uint64_t node_key(std::string_view handle) { return std::hash<std::string_view>()(handle); }
 std::uint64_t names_key(std::string_view handle) { return node_key(handle) ^ kNamesOf; }
 
 bool about_names(const NodeChange& change) { return change.entries || !change.name.empty(); }
@@ -23,7 +22,9 @@ LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const
   if (inserted) holder.floor = holder.lease = ++last_lease_;
   holder.exported = exported;
   // Who comes and goes too fast to be cut has not answered either.
-  const auto asked_twice = [&](const auto& item) { return item.second.sent_again && late(item.second, now); };
+  const auto asked_twice = [&](const auto& item) {
+    return item.second.sent_again && late(holder, item.second, now);
+  };
   if (!holder.cut && std::ranges::any_of(holder.sent, asked_twice)) cut(holder, now);
   const bool lost = holder.cut;
   if (lost) lose(session, holder, now);
@@ -37,6 +38,9 @@ LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const
     if (now - holder.last_cut >= limits_.cuts_kept) holder.cuts = 0;
     holder.refused = holder.cuts >= limits_.cuts_max;
   }
+  if (holder.exclusive_lost != 0)
+    (void)send(session, holder, {.items = {}, .exclusive_over = std::exchange(holder.exclusive_lost, 0)}, {},
+               now);
   holder.gone_since.reset();
   return {.floor = holder.floor, .leases = !holder.refused};
 }
@@ -56,6 +60,7 @@ void LeaseTable::lose(SessionNumber session, Holder& holder, TimePoint now) {
   std::vector<Push> pushes;
   const bool nothing_told_since = holder.blanket != 0 && holder.young.empty() && holder.old.empty();
   if (!nothing_told_since) take_back_all(session, holder, since, pushes);
+  if (exclusive_.holds(session)) (void)recall(session, holder, since, pushes);
   for (auto& [number, sent] : holder.sent)
     sent.trusted_until = std::min(sent.trusted_until, since + limits_.lease + limits_.slack);
   holder.cut = false;
@@ -78,15 +83,20 @@ std::vector<LeaseTable::ChangeId> LeaseTable::end(SessionNumber session) {
   std::vector<ChangeId> released;
   const auto found = holders_.find(session);
   if (found == holders_.end()) return released;
-  clear(found->second, released);
+  clear(session, found->second, released);
+  exclusive_.forget(session);
   holders_.erase(found);
   return released;
 }
 
-void LeaseTable::clear(Holder& holder, std::vector<ChangeId>& released) {
+void LeaseTable::clear(SessionNumber session, Holder& holder, std::vector<ChangeId>& released) {
+  const std::uint64_t lost = exclusive_.end(session);
   for (const auto& [number, sent] : holder.sent) release(number, released);
   holder = Holder{.lease = ++last_lease_,
                   .floor = last_lease_,
+                  .exclusive_lost = std::max(lost, holder.exclusive_lost),
+                  .logs_running = holder.logs_running,
+                  .log_at = holder.log_at,
                   .gone_since = holder.gone_since,
                   .exported = holder.exported,
                   .cuts = holder.cuts,
@@ -101,7 +111,8 @@ LeaseTable::Grant LeaseTable::grant(SessionNumber session, std::string_view hand
   if (found == holders_.end() || found->second.refused) return Grant::kNone;
   Holder& holder = found->second;
   const Key key = of == Of::kNode ? node_key(handle) : names_key(handle);
-  if (being_changed_by_others(key, session)) return Grant::kBeingChanged;
+  if (being_changed_by_others(key, session) || exclusive_of_another(session, handle))
+    return Grant::kBeingChanged;
   if (const auto known = holder.young.find(key); known != holder.young.end()) {
     known->second = Interest::kWhole;
     return Grant::kLease;
@@ -197,6 +208,7 @@ void LeaseTable::take_back_all(SessionNumber session, Holder& holder, TimePoint 
   const Push& push = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now);
   holder.blanket = push.number;
   pushes.push_back(push);
+  if (exclusive_.holds(session)) (void)recall(session, holder, now, pushes);
 }
 
 bool LeaseTable::over(const Holder& holder, TimePoint now) const {
@@ -204,9 +216,12 @@ bool LeaseTable::over(const Holder& holder, TimePoint now) const {
 }
 
 LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<NodeChange>& changes,
-                                           TimePoint now, const Export* exported) {
+                                           TimePoint now, const Export* exported, From from) {
   Begun begun;
   Change change{.by = by};
+  const auto maker = holders_.find(by);
+  const bool recalled = maker != holders_.end() && maker->second.recall != 0;
+  const bool waits_for_exclusive = from == From::kRequest || !recalled;
   for (const NodeChange& node : changes)
     for (const Key key : keys_of(node)) {
       change.keys.push_back(key);
@@ -215,7 +230,8 @@ LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<N
   for (auto& [session, holder] : holders_) {
     if (session == by) continue;
     if (over(holder, now)) {
-      if (!holder.young.empty() || !holder.old.empty() || !holder.sent.empty()) clear(holder, begun.released);
+      if (!holder.young.empty() || !holder.old.empty() || !holder.sent.empty())
+        clear(session, holder, begun.released);
       continue;
     }
     std::vector<Key> keys;
@@ -225,12 +241,18 @@ LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<N
       if (const auto sent = holder.of.find(key); sent != holder.of.end())
         change.waits_for.insert(sent->second);
     if (holder.blanket != 0 && holder.exported == exported) change.waits_for.insert(holder.blanket);
+    const std::uint64_t recalling = recall_for(session, holder, change.keys, now, begun.pushes);
+    if (recalling != 0 && waits_for_exclusive) change.waits_for.insert(recalling);
   }
+  wait(std::move(change), begun);
+  return begun;
+}
+
+void LeaseTable::wait(Change change, Begun& begun) {
   begun.id = ChangeId(++last_change_);
   begun.may_go_on = change.waits_for.empty();
   for (const std::uint64_t push : change.waits_for) waiting_[push].push_back(last_change_);
   changes_.emplace(last_change_, std::move(change));
-  return begun;
 }
 
 void LeaseTable::end_change(ChangeId id) {
@@ -250,11 +272,15 @@ LeaseTable::Told LeaseTable::changed(const std::vector<NodeChange>& changes, Tim
   Told told;
   for (auto& [session, holder] : holders_) {
     if (session == but) continue;
+    const bool ended = exclusive_.holds(session) && std::ranges::any_of(changes, [&](const auto& change) {
+                         return exclusive_.holder(node_key(change.handle)) == session;
+                       });
+    if (ended && !over(holder, now)) (void)recall(session, holder, now, told.pushes);
     std::vector<Key> keys;
     auto items = take_back(holder, changes, keys);
     if (items.empty()) continue;
     if (over(holder, now)) {
-      clear(holder, told.released);
+      clear(session, holder, told.released);
     } else if (holder.sent.size() >= limits_.pushes_per_session) {
       take_back_all(session, holder, now, told.pushes);
     } else {
@@ -298,6 +324,10 @@ std::vector<LeaseTable::ChangeId> LeaseTable::answered(SessionNumber session, st
     if (const auto newest = holder.of.find(key); newest != holder.of.end() && newest->second == push)
       holder.of.erase(newest);
   if (holder.blanket == push) holder.blanket = 0;
+  if (holder.recall == push) {
+    holder.recall = 0;
+    (void)exclusive_.end(session);
+  }
   if (holder.retiring == push) {
     holder.retiring = 0;
     holder.old.clear();
@@ -319,7 +349,7 @@ LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
     }
     if (holder.sent.empty()) continue;
     if (over(holder, now)) {
-      clear(holder, overdue.released);
+      clear(session, holder, overdue.released);
       continue;
     }
     std::vector<std::uint64_t> ended;
@@ -329,7 +359,7 @@ LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
       std::ranges::copy(answered(session, number), std::back_inserter(overdue.released));
     if (holder.sent.empty()) continue;
     const bool due =
-        std::ranges::any_of(holder.sent, [&](const auto& item) { return late(item.second, now); });
+        std::ranges::any_of(holder.sent, [&](const auto& item) { return late(holder, item.second, now); });
     if (!holder.gone_since && due && !holder.cut && !holder.refused) {
       cut(holder, now);
       overdue.to_cut.push_back(session);

@@ -9,8 +9,10 @@
 // Interests are kept in two generations, so that memory is bounded: when the younger one is full, the older
 // one is taken back as a whole, by the number of the lease ("floor") under which its facts were told.
 //
-// Pure state: no lock, no clock, no calls. LeaseKeeper drives it. Exclusive leases will be another kind of
-// interest here, taken back in the same way.
+// Exclusiveness (exclusive_table.h) is taken back in the same way, as a whole, before anybody else looks at
+// one of its directories; those who look wait like those who change.
+//
+// Pure state: no lock, no clock, no calls. LeaseKeeper drives it.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +20,18 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "fsserver/exclusive_table.h"
 #include "proto/base/time.h"
 
 namespace tusk::server {
 
 class Export;  // here only told apart from others
-
-using SessionNumber = std::uint64_t;
 
 // One node that changes. Its attributes always do.
 struct NodeChange {
@@ -47,12 +49,21 @@ struct LeaseLimits {
   Duration slack = std::chrono::milliseconds(500);
   // How long a client that is there may take to answer a push before its connection is cut.
   Duration patience = std::chrono::seconds(4);
+  // The same for exclusiveness, whose holder answers when its log is out: without a LOG, and in all.
+  Duration log_patience = std::chrono::seconds(10);
+  Duration recall_patience = std::chrono::seconds(60);
+  // How long nobody gets exclusively what somebody has had and others have asked for.
+  Duration contested_for = std::chrono::seconds(10);
   // Whose connection was cut this often gets no leases before so much time has passed since.
   unsigned cuts_max = 2;
   Duration cuts_kept = std::chrono::minutes(10);
   std::size_t interests_per_session = 1'000'000;  // about 50 bytes each
   std::size_t interests_total = 8'000'000;
   std::size_t pushes_per_session = 1024;  // unanswered; beyond, all is taken back at once
+  // Free on the file system for each that has exclusiveness: what a client may have answered and not yet sent
+  // is half of the one and a quarter of the other.
+  std::uint64_t room_bytes = 128ull << 20;
+  std::uint64_t room_files = 65'536;
 };
 
 class LeaseTable {
@@ -63,8 +74,9 @@ class LeaseTable {
     SessionNumber session = 0;
     std::uint64_t number = 0;  // unique in the table
     std::vector<NodeChange> items;
-    std::uint64_t floor = 0;  // not 0: everything told under leases below it
-    bool changed = false;     // what the items name is new already
+    std::uint64_t floor = 0;           // not 0: everything told under leases below it
+    bool changed = false;              // what the items name is new already
+    std::uint64_t exclusive_over = 0;  // not 0: all exclusiveness up to this number
   };
 
   // Lease numbers rise from `first` on: also above those of the server process before, which clients know.
@@ -88,11 +100,30 @@ class LeaseTable {
   // ---- what sessions are told
 
   enum class Of : std::uint8_t { kNode, kNames };
-  enum class Grant : std::uint8_t { kNone, kLease, kBeingChanged };
+  enum class Grant : std::uint8_t { kNone, kLease, kBeingChanged };  // also what is another's exclusively
   // Before the facts are read. kLease: under lease_of(session), and the session will hear of changes.
   [[nodiscard]] Grant grant(SessionNumber session, std::string_view handle, Of of);
   // The number to tell with it; 0: the session has no leases.
   [[nodiscard]] std::uint64_t lease_of(SessionNumber session) const;
+
+  // ---- exclusiveness
+
+  // Of the names in all of these directories or none, for a session that has interests in them: as far as
+  // nobody else has any. The number to tell; 0: no.
+  [[nodiscard]] std::uint64_t grant_exclusive(SessionNumber session,
+                                              std::span<const std::string_view> directories, TimePoint now);
+  // The same number, if it has them already.
+  [[nodiscard]] std::uint64_t exclusive_number(SessionNumber session,
+                                               std::span<const std::string_view> directories) const;
+  [[nodiscard]] bool exclusive_of_another(SessionNumber session, std::string_view directory) const;
+  [[nodiscard]] bool has_exclusive(SessionNumber session) const { return exclusive_.holds(session); }
+  // Sessions other than this one that have any on the export.
+  [[nodiscard]] std::size_t exclusive_others(SessionNumber session, const Export* exported) const;
+  // Ended by the server itself. Nobody waits.
+  [[nodiscard]] std::vector<Push> end_exclusive(SessionNumber session, TimePoint now);
+  // A LOG of the session has come, is being carried out, or is done: it is at work on its answer.
+  enum class Log : std::uint8_t { kCame, kBegun, kDone };
+  void note_log(SessionNumber session, Log what, TimePoint now);
 
   // ---- what changes
 
@@ -102,10 +133,17 @@ class LeaseTable {
     bool may_go_on = true;           // nobody has to answer
     std::vector<ChangeId> released;  // others that may go on now
   };
+  // An entry of a LOG, which others wait for when its session's exclusiveness is being taken back, waits for
+  // nobody else's exclusiveness then: two could wait for each other.
+  enum class From : std::uint8_t { kRequest, kLog };
   // Until end_change() nobody but `by` is granted a lease on these nodes. `by` keeps its interests: the
   // answer tells it what it needs to know.
   [[nodiscard]] Begun begin_change(SessionNumber by, const std::vector<NodeChange>& changes, TimePoint now,
-                                   const Export* exported = nullptr);
+                                   const Export* exported = nullptr, From from = From::kRequest);
+  // Somebody is about to look at these directories: what others have of them exclusively is taken back.
+  // end_change() must follow.
+  [[nodiscard]] Begun begin_look(SessionNumber by, std::span<const std::string_view> directories,
+                                 TimePoint now);
   void end_change(ChangeId id);
   // Somebody else has changed them already, of which `but` knows.
   struct Told {
@@ -154,6 +192,10 @@ class LeaseTable {
     std::unordered_map<Key, std::uint64_t> of;  // the newest of them about a key
     std::uint64_t blanket = 0;                  // the newest of them that is about everything
     std::uint64_t retiring = 0;                 // the push that takes the old generation back
+    std::uint64_t recall = 0;                   // the push that takes its exclusiveness back
+    std::uint64_t exclusive_lost = 0;           // what ended while it was away: to be told
+    unsigned logs_running = 0;
+    TimePoint log_at{};  // when something was last seen of its log
     std::optional<TimePoint> gone_since;
     const Export* exported = nullptr;
     unsigned cuts = 0;
@@ -175,7 +217,7 @@ class LeaseTable {
   [[nodiscard]] bool make_room(Holder& holder);
   void lose(SessionNumber session, Holder& holder, TimePoint now);
   void cut(Holder& holder, TimePoint now) const;
-  [[nodiscard]] bool late(const Sent& sent, TimePoint now) const { return now - sent.at >= limits_.patience; }
+  [[nodiscard]] bool late(const Holder& holder, const Sent& sent, TimePoint now) const;
   [[nodiscard]] bool over(const Holder& holder, TimePoint now) const;
   // What `holder` must be told; its interests end.
   [[nodiscard]] std::vector<NodeChange> take_back(Holder& holder, const std::vector<NodeChange>& changes,
@@ -183,13 +225,22 @@ class LeaseTable {
   Push& send(SessionNumber session, Holder& holder, Push push, std::vector<Key> keys, TimePoint now);
   void take_back_all(SessionNumber session, Holder& holder, TimePoint now, std::vector<Push>& pushes);
   // Nothing is held, nothing is waited for.
-  void clear(Holder& holder, std::vector<ChangeId>& released);
+  void clear(SessionNumber session, Holder& holder, std::vector<ChangeId>& released);
+  // The push that takes back the exclusiveness of `holder`, which has some.
+  std::uint64_t recall(SessionNumber session, Holder& holder, TimePoint now, std::vector<Push>& pushes);
+  // The push to wait for before these keys are looked at; 0: none.
+  std::uint64_t recall_for(SessionNumber session, Holder& holder, const std::vector<Key>& keys, TimePoint now,
+                           std::vector<Push>& pushes);
+  // Nobody else knows or changes anything of it.
+  [[nodiscard]] bool free_for(SessionNumber session, std::string_view directory, TimePoint now) const;
+  void wait(Change change, Begun& begun);
   void release(std::uint64_t push, std::vector<ChangeId>& released);
 
   const LeaseLimits limits_;
   std::uint64_t last_lease_;
   std::uint64_t last_push_ = 0;
   std::uint64_t last_change_ = 0;
+  ExclusiveTable exclusive_{limits_.contested_for};
   std::map<SessionNumber, Holder> holders_;
   std::unordered_map<std::uint64_t, Change> changes_;                      // by ChangeId
   std::unordered_multimap<Key, SessionNumber> changing_;                   // by whom

@@ -144,6 +144,30 @@ void LockTable::unlock(File& file, const LockWanted& wanted) {
   give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
 }
 
+void LockTable::take_from_absent(File& file, const LockWanted& wanted) {
+  const std::lock_guard lock(away_mutex_);
+  if (away_.empty()) return;
+  std::set<std::uint64_t> holders;
+  for (const Held& held : file.held) {
+    const bool in_the_way = held.kind == wanted.kind && held.owner != wanted.owner && overlap(held, wanted) &&
+                            (held.type == LockType::kWrite || wanted.type == LockType::kWrite);
+    if (!in_the_way) continue;
+    if (!away_.contains(held.owner.session)) return;
+    holders.insert(held.owner.session);
+  }
+  // All that they have on the file: part of their locks would protect nothing.
+  std::vector<Held> taken;
+  std::erase_if(file.held, [&](const Held& held) {
+    if (!holders.contains(held.owner.session)) return false;
+    taken.push_back(held);
+    return true;
+  });
+  for (const Held& held : taken) {
+    count(held.owner.session, 1, 0);
+    give_back_to_host(file, held.kind, held.start, held.end);
+  }
+}
+
 std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wanted, bool wait) {
   // Also of an unlock: it may split.
   const std::size_t more = growth(file, wanted);
@@ -155,6 +179,7 @@ std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wan
     if (!file.held.empty()) unlock(file, wanted);
     return Result<void>{};
   }
+  take_from_absent(file, wanted);
   const bool blocked = conflict(file, wanted) != nullptr;
   if (!blocked && grant(file, wanted)) return Result<void>{};
   if (!wait) return fail(from_errno(EAGAIN));
@@ -165,16 +190,14 @@ std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wan
   return std::nullopt;
 }
 
-LockWaitId LockTable::add_waiter(FileKey key, File& file, const LockWanted& wanted, Answer answer) {
-  const LockWaitId id = ++last_wait_;
-  waits_.emplace(id, key);
-  file.waiting.push_back({.id = id,
-                          .wanted = wanted,
-                          .answer = std::move(answer),
-                          .blocked_by_host = conflict(file, wanted) == nullptr});
-  if (wanted.kind == LockKind::kPosix)
-    waits_of_.emplace(wanted.owner, std::pair(&file, &file.waiting.back()));
-  return id;
+void LockTable::add_waiter(PutAside asked, File& file) {
+  waits_.emplace(asked.id, asked.key);
+  file.waiting.push_back({.id = asked.id,
+                          .wanted = asked.wanted,
+                          .answer = std::move(asked.answer),
+                          .blocked_by_host = conflict(file, asked.wanted) == nullptr});
+  if (asked.wanted.kind == LockKind::kPosix)
+    waits_of_.emplace(asked.wanted.owner, std::pair(&file, &file.waiting.back()));
 }
 
 void LockTable::forget_wait(const Waiter& waiter) {
@@ -187,32 +210,92 @@ void LockTable::forget_wait(const Waiter& waiter) {
   }
 }
 
+bool LockTable::decide(PutAside asked, Answers& answers) {
+  std::optional<Quota::Place> place;
+  const FileKey key = asked.key;
+  const bool pays = asked.payer && asked.wanted.type != LockType::kUnlock && !files_.contains(key);
+  if (pays) place = asked.payer->take();
+  File& file = files_[key];
+  if (!file.node) file.node = asked.node;
+  if (place) file.place = std::move(*place);
+
+  auto decided = pays && !place ? std::optional<Result<void>>(fail(from_errno(ENOLCK), "too many files"))
+                                : attempt(file, asked.wanted, asked.wait);
+  const bool waits = !decided;
+  if (decided) {
+    const bool changed = decided->has_value();
+    answers.push_back({std::move(asked.answer), std::move(*decided)});
+    if (changed) serve_waiting(file, answers);  // a write lock may have become a read lock
+  } else {
+    add_waiter(std::move(asked), file);
+  }
+  drop_if_unused(key);
+  return waits;
+}
+
 LockWaitId LockTable::lock(FileKey key, const SharedFd& node, const LockWanted& wanted, bool wait,
                            Answer answer, const std::shared_ptr<Quota>& payer) {
   Answers answers;
   LockWaitId id{0};
   {
     const std::lock_guard lock(mutex_);
-    std::optional<Quota::Place> place;
-    const bool pays = payer && wanted.type != LockType::kUnlock && !files_.contains(key);
-    if (pays) place = payer->take();
-    File& file = files_[key];
-    if (!file.node) file.node = node;
-    if (place) file.place = std::move(*place);
-
-    auto decided = pays && !place ? std::optional<Result<void>>(fail(from_errno(ENOLCK), "too many files"))
-                                  : attempt(file, wanted, wait);
-    if (decided) {
-      const bool changed = decided->has_value();
-      answers.push_back({std::move(answer), std::move(*decided)});
-      if (changed) serve_waiting(file, answers);  // a write lock may have become a read lock
+    PutAside asked{++last_wait_, key, node, wanted, wait, std::move(answer), payer};
+    if (!in_grace_ || wanted.type == LockType::kUnlock) {
+      const LockWaitId as_waiter = asked.id;
+      if (decide(std::move(asked), answers)) id = as_waiter;
+    } else if (put_aside_.size() >= kLockWaitsMax) {
+      answers.push_back({std::move(asked.answer), fail(from_errno(ENOLCK), "too many waiting locks")});
     } else {
-      id = add_waiter(key, file, wanted, std::move(answer));
+      id = asked.id;
+      put_aside_.push_back(std::move(asked));
     }
-    drop_if_unused(key);
   }
   answer_all(answers);
   return id;
+}
+
+void LockTable::begin_grace() {
+  const std::lock_guard lock(mutex_);
+  in_grace_ = true;
+}
+
+void LockTable::end_grace() {
+  Answers answers;
+  {
+    const std::lock_guard lock(mutex_);
+    in_grace_ = false;
+    for (PutAside& asked : std::exchange(put_aside_, {})) (void)decide(std::move(asked), answers);
+  }
+  answer_all(answers);
+}
+
+Result<void> LockTable::reclaim(FileKey key, const SharedFd& node, const LockWanted& wanted,
+                                const std::shared_ptr<Quota>& payer) {
+  Answers answers;
+  Result<void> result;
+  {
+    const std::lock_guard lock(mutex_);
+    (void)decide({LockWaitId{0}, key, node, wanted, false, [](Result<void>) {}, payer}, answers);
+    result = answers.front().result;
+  }
+  answer_all(answers);
+  return result;
+}
+
+bool LockTable::holds(FileKey key, const LockWanted& wanted) const {
+  const std::lock_guard lock(mutex_);
+  const auto file = files_.find(key);
+  if (file == files_.end()) return false;
+  std::map<std::uint64_t, std::uint64_t> ranges;  // of one owner, so they do not overlap
+  for (const Held& held : file->second.held)
+    if (same_holder(held, wanted)) ranges.emplace(held.start, held.end);
+  std::uint64_t from = wanted.start;
+  for (const auto& [start, end] : ranges) {
+    if (start > from) return false;
+    if (end >= wanted.end) return true;
+    from = std::max(from, end + 1);
+  }
+  return false;
 }
 
 LockWanted LockTable::test(FileKey key, const SharedFd& node, const LockWanted& wanted) {
@@ -253,19 +336,29 @@ void LockTable::serve_waiting(File& file, Answers& answers) {
   }
 }
 
+template <class Matches>
+void LockTable::withdraw_aside(Matches matches, Answers& answers) {
+  std::erase_if(put_aside_, [&](PutAside& asked) {
+    if (!matches(asked)) return false;
+    answers.push_back({std::move(asked.answer), fail(from_errno(EINTR))});
+    return true;
+  });
+}
+
 void LockTable::cancel(LockWaitId id) {
   Answers answers;
   {
     const std::lock_guard lock(mutex_);
-    const auto wait = waits_.find(id);
-    if (wait == waits_.end()) return;
-    const FileKey key = wait->second;
-    File& file = files_.at(key);
-    const auto waiter = std::ranges::find(file.waiting, id, &Waiter::id);
-    answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR))});
-    forget_wait(*waiter);
-    file.waiting.erase(waiter);
-    drop_if_unused(key);
+    withdraw_aside([id](const PutAside& asked) { return asked.id == id; }, answers);
+    if (const auto wait = waits_.find(id); wait != waits_.end()) {
+      const FileKey key = wait->second;
+      File& file = files_.at(key);
+      const auto waiter = std::ranges::find(file.waiting, id, &Waiter::id);
+      answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR))});
+      forget_wait(*waiter);
+      file.waiting.erase(waiter);
+      drop_if_unused(key);
+    }
   }
   answer_all(answers);
 }
@@ -326,11 +419,30 @@ void LockTable::release_session(std::uint64_t session) {
   Answers answers;
   {
     const std::lock_guard lock(mutex_);
+    withdraw_aside([&](const PutAside& asked) { return asked.wanted.owner.session == session; }, answers);
     std::vector<FileKey> keys;
     for (const auto& [key, file] : files_) keys.push_back(key);
     for (const FileKey& key : keys)
       release_matching(
           key, [&](const LockWanted& held) { return held.owner.session == session; }, answers);
+  }
+  answer_all(answers);
+}
+
+bool LockTable::mark_away(std::uint64_t session, bool away) {
+  const std::lock_guard lock(away_mutex_);
+  return away ? away_.insert(session).second : away_.erase(session) > 0;
+}
+
+void LockTable::serve_instead_of_absent() {
+  Answers answers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [key, file] : files_) {
+      if (file.waiting.empty()) continue;
+      for (const Waiter& waiter : file.waiting) take_from_absent(file, waiter.wanted);
+      serve_waiting(file, answers);
+    }
   }
   answer_all(answers);
 }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -81,6 +82,17 @@ class LockTable {
   LockWaitId lock(FileKey file, const SharedFd& node, const LockWanted& wanted, bool wait, Answer answer,
                   const std::shared_ptr<Quota>& payer = nullptr);
 
+  // From here to end_grace() nobody gets a lock but by reclaim(): what else is asked for waits until then,
+  // and is decided in its turn. For clients that held locks before the server was restarted.
+  void begin_grace();
+  void end_grace();
+  // A lock that its owner held when the server was restarted. EAGAIN when somebody is in the way after all.
+  [[nodiscard]] Result<void> reclaim(FileKey file, const SharedFd& node, const LockWanted& wanted,
+                                     const std::shared_ptr<Quota>& payer);
+
+  // Whether its owner has some lock on all of the range. Its kind of access may just be changing.
+  [[nodiscard]] bool holds(FileKey file, const LockWanted& wanted) const;
+
   // What is in the way of `wanted`: type kUnlock when nothing is.
   [[nodiscard]] LockWanted test(FileKey file, const SharedFd& node, const LockWanted& wanted);
 
@@ -92,6 +104,12 @@ class LockTable {
   void release_open(FileKey file, std::uint64_t session, std::uint64_t open_id);
   void release_file(FileKey file, std::uint64_t session);
   void release_session(std::uint64_t session);
+
+  // The session is out of reach for long, or is back. While it is away it keeps its locks on a file only
+  // until somebody else wants one that they are in the way of. Waits for nobody; true if that is news.
+  bool mark_away(std::uint64_t session, bool away);
+  // Serves those who have been waiting for locks of sessions that are away.
+  void serve_instead_of_absent();
 
   // Tries again what a program on the server was in the way of. True: there is still such a wait.
   bool retry();
@@ -120,19 +138,35 @@ class LockTable {
   };
   // Answers to give once the mutex is free.
   using Answers = std::vector<Done>;
+  // Asked for in the time of grace.
+  struct PutAside {
+    LockWaitId id;
+    FileKey key;
+    SharedFd node;
+    LockWanted wanted;
+    bool wait;
+    Answer answer;
+    std::shared_ptr<Quota> payer;
+  };
 
   [[nodiscard]] static const Held* conflict(const File& file, const LockWanted& wanted);
   [[nodiscard]] static std::size_t growth(const File& file, const LockWanted& wanted);
   static void give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end);
 
   // All below: with mutex_ held.
+  // Takes the locks of sessions that are away, if they are all that is in the way.
+  void take_from_absent(File& file, const LockWanted& wanted);
   // nullopt: it has to wait.
   [[nodiscard]] std::optional<Result<void>> attempt(File& file, const LockWanted& wanted, bool wait);
   [[nodiscard]] std::size_t held_by(std::uint64_t session) const;
   void count(std::uint64_t session, std::size_t before, std::size_t after);
-  LockWaitId add_waiter(FileKey key, File& file, const LockWanted& wanted, Answer answer);
+  // True: it waits, as `asked.id`.
+  [[nodiscard]] bool decide(PutAside asked, Answers& answers);
+  void add_waiter(PutAside asked, File& file);
   // Takes it out of the indexes, not out of its file.
   void forget_wait(const Waiter& waiter);
+  template <class Matches>
+  void withdraw_aside(Matches matches, Answers& answers);
   void replace_range(File& file, const LockWanted& wanted);
   [[nodiscard]] bool would_deadlock(const File& file, const LockWanted& wanted) const;
   // False: a program on the server is in the way.
@@ -143,12 +177,17 @@ class LockTable {
   template <class Matches>
   void release_matching(FileKey key, Matches matches, Answers& answers);
 
+  std::mutex away_mutex_;  // after mutex_
+  std::set<std::uint64_t> away_;
+
   mutable std::mutex mutex_;
   std::map<FileKey, File> files_;
   std::unordered_map<LockWaitId, FileKey> waits_;
   std::multimap<LockOwner, std::pair<const File*, const Waiter*>> waits_of_;
   std::unordered_map<std::uint64_t, std::size_t> held_of_;  // by session; none is 0
   LockWaitId last_wait_{0};
+  bool in_grace_ = false;
+  std::vector<PutAside> put_aside_;
 };
 
 }  // namespace tusk::server

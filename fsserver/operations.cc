@@ -38,6 +38,7 @@ constexpr Operation kOperations[] = {
     {Request::kWalk, "walk", Effect::kReads, Lane::kData, ops::walk},
     {Request::kReadFiles, "read_files", Effect::kReads, Lane::kData, ops::read_files},
     {Request::kLock, "lock", Effect::kReads, Lane::kMetadata, ops::lock},
+    {Request::kAcquire, "acquire", Effect::kReads, Lane::kMetadata, ops::acquire},
 };
 
 }  // namespace

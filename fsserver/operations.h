@@ -29,7 +29,8 @@ struct Operation {
   Result<void> (*run)(Call& call);
 };
 
-// Every operation but attach and detach, which are about the session and not about files.
+// Every operation but attach, detach and log: the first two are about the session and not about files, the
+// last one is made of others.
 [[nodiscard]] std::span<const Operation> operations();
 // nullptr: not known.
 [[nodiscard]] const Operation* find_operation(schema::Request::OperationCase operation);
@@ -80,7 +81,14 @@ Result<void> listxattr(Call& call);
 Result<void> removexattr(Call& call);
 // operations_lock.cc
 Result<void> lock(Call& call);
+// exclusive_names.cc
+Result<void> acquire(Call& call);
 }  // namespace ops
+
+// A lock that a program of this session says to have: whether it still has it. `may_reclaim`: the server was
+// restarted, and nobody else can have had it since (LockTable::reclaim).
+[[nodiscard]] Result<bool> keep_lock(const Attachment& attachment, LockTable& locks,
+                                     const schema::LockRequest& request, bool may_reclaim);
 
 // A write, truncation or allocation takes the set-user-ID and set-group-ID bits away from an executable.
 // The kernel does so unless the writer is root: here it has to be done for it.

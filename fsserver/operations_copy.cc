@@ -161,6 +161,7 @@ Result<void> copy_range(Call& call) {
     return fail(from_errno(EINVAL), "source and target overlap");
 
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*target.fd));
+  const SparingReserve sparing(call.attachment().identity_real);
   TUSK_ASSIGN(const std::uint64_t copied, run(*call.incoming(), {.source_file = source,
                                                                  .source = *source.fd,
                                                                  .target = *target.fd,

@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "fsserver/file_change.h"
+#include "fsserver/made_at.h"
 #include "fsserver/operations.h"
 #include "proto/rpc/compression.h"
 
@@ -124,12 +125,16 @@ Result<void> write(Call& call) {
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*file.fd));
   const int flags = request.sync() ? RWF_DSYNC : 0;
   std::uint64_t offset = request.offset();
-  if (request.append()) {
-    TUSK_ASSIGN(offset, append(file, bytes.bytes, flags));
-  } else {
-    TUSK_TRY(write_fully(*file.fd, offset, bytes.bytes, flags));
+  {
+    const SparingReserve sparing(call.attachment().identity_real);
+    if (request.append()) {
+      TUSK_ASSIGN(offset, append(file, bytes.bytes, flags));
+    } else {
+      TUSK_TRY(write_fully(*file.fd, offset, bytes.bytes, flags));
+    }
   }
   TUSK_TRY(strip_special_bits(call, *file.fd));
+  set_made_at(call, *file.fd, MadeTimes::kModification);
   call.mutated(request.handle());
   call.reply.mutable_write()->set_offset(offset);
   TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, request.handle(), *file.fd));
@@ -167,9 +172,12 @@ Result<void> allocate(Call& call) {
   if ((request.mode() & ~kKnown) != 0) return fail(from_errno(EOPNOTSUPP), "fallocate mode");
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_WRONLY));
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*file.fd));
-  if (::fallocate(file.fd->number(), static_cast<int>(request.mode()), static_cast<off_t>(request.offset()),
-                  static_cast<off_t>(request.length())) != 0)
-    return fail_errno("fallocate");
+  {
+    const SparingReserve sparing(call.attachment().identity_real);
+    if (::fallocate(file.fd->number(), static_cast<int>(request.mode()), static_cast<off_t>(request.offset()),
+                    static_cast<off_t>(request.length())) != 0)
+      return fail_errno("fallocate");
+  }
   TUSK_TRY(strip_special_bits(call, *file.fd));
   call.mutated(request.handle());
   TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *file.fd));

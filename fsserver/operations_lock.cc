@@ -3,15 +3,15 @@
 
 #include "fsserver/operations.h"
 
-namespace tusk::server::ops {
+namespace tusk::server {
 namespace {
 
-Result<LockWanted> wanted_lock(const Call& call, const schema::LockRequest& request) {
+Result<LockWanted> wanted_lock(const Session& session, const schema::LockRequest& request) {
   if (request.type() > static_cast<std::uint32_t>(LockType::kUnlock))
     return fail(from_errno(EINVAL), "lock type");
   LockWanted wanted;
   wanted.kind = request.flock() ? LockKind::kFlock : LockKind::kPosix;
-  wanted.owner = {call.session().number(), request.owner()};
+  wanted.owner = {session.number(), request.owner()};
   wanted.open_id = request.open_id();
   wanted.type = static_cast<LockType>(request.type());
   wanted.pid = request.pid();
@@ -46,7 +46,7 @@ void answer(rpc::IncomingCall& incoming, Result<void> result) {
   incoming.reply(std::move(reply));
 }
 
-void fill(schema::LockReply& reply, const LockWanted& holder) {
+void tell_holder(schema::LockReply& reply, const LockWanted& holder) {
   reply.set_type(static_cast<std::uint32_t>(holder.type));
   reply.set_start(holder.start);
   reply.set_end(holder.end);
@@ -55,18 +55,21 @@ void fill(schema::LockReply& reply, const LockWanted& holder) {
 
 }  // namespace
 
+namespace ops {
+
 Result<void> lock(Call& call) {
   const auto& request = call.request().lock();
-  TUSK_ASSIGN(const LockWanted wanted, wanted_lock(call, request));
+  TUSK_ASSIGN(const LockWanted wanted, wanted_lock(call.session(), request));
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
   TUSK_ASSIGN(const Status status, status_of(*node));
   TUSK_TRY(check_regular(status));
   TUSK_TRY(check_may_lock(call, request));
   const FileKey key{device_of(status), status.stx_ino};
   if (request.test()) {
-    fill(*call.reply.mutable_lock(), call.locks().test(key, node, wanted));
+    tell_holder(*call.reply.mutable_lock(), call.locks().test(key, node, wanted));
     return {};
   }
+  if (wanted.type != LockType::kUnlock) call.session().note_locking();
   call.answers_later = true;
   const std::shared_ptr<rpc::IncomingCall> incoming = call.incoming();
   LockTable& locks = call.locks();
@@ -78,4 +81,24 @@ Result<void> lock(Call& call) {
   return {};
 }
 
-}  // namespace tusk::server::ops
+}  // namespace ops
+
+Result<bool> keep_lock(const Attachment& attachment, LockTable& locks, const schema::LockRequest& request,
+                       bool may_reclaim) {
+  Session& session = *attachment.session;
+  TUSK_ASSIGN(const LockWanted wanted, wanted_lock(session, request));
+  if (wanted.type == LockType::kUnlock) return fail(from_errno(EINVAL), "lock type");
+  const bool writes = wanted.kind == LockKind::kPosix && wanted.type == LockType::kWrite;
+  if (writes && attachment.read_only) return false;
+  TUSK_ASSIGN(const SharedFd node, session.exported().nodes().resolve(request.handle()));
+  TUSK_ASSIGN(const Status status, status_of(*node));
+  TUSK_TRY(check_regular(status));
+  const FileKey key{device_of(status), status.stx_ino};
+  if (!may_reclaim) return locks.holds(key, wanted);
+  session.note_locking();
+  TUSK_TRY(locks.reclaim(key, node, wanted, session.descriptors()));
+  session.note_reclaimed(key);
+  return true;
+}
+
+}  // namespace tusk::server

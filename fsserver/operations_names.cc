@@ -5,6 +5,7 @@
 
 #include <climits>
 
+#include "fsserver/made_at.h"
 #include "fsserver/operations.h"
 
 namespace tusk::server::ops {
@@ -81,6 +82,50 @@ std::optional<NodeTable::Found> occupant(const Call& call, const Place& at) {
   return found ? std::optional(std::move(*found)) : std::nullopt;
 }
 
+// What is to be made again is there already.
+bool made_before(const schema::MakeNodeRequest& request, const NodeTable::Found& found) {
+  const mode_t type = request.mode() & S_IFMT;
+  if ((found.status.stx_mode & S_IFMT) != (type == 0 ? S_IFREG : type)) return false;
+  if (type != S_IFLNK) return true;
+  std::string target(PATH_MAX, '\0');
+  const ssize_t length = ::readlinkat(found.fd->number(), "", target.data(), target.size());
+  return length >= 0 && request.target() == std::string_view(target.data(), static_cast<std::size_t>(length));
+}
+
+bool is_node(const std::optional<NodeTable::Found>& found, const std::string& handle) {
+  return found ? found->handle == handle : handle.empty();
+}
+
+// Times that the client has given both: what was moved before and what has been made once more to be moved.
+bool looks_the_same(const NodeTable::Found& one, const NodeTable::Found& other) {
+  const Status& a = one.status;
+  const Status& b = other.status;
+  return a.stx_mode == b.stx_mode && a.stx_size == b.stx_size && a.stx_mtime.tv_sec == b.stx_mtime.tv_sec &&
+         a.stx_mtime.tv_nsec == b.stx_mtime.tv_nsec;
+}
+
+enum class Move : std::uint8_t { kDo, kReplace, kDone };
+
+// An entry of a LOG moves what its maker knew there and nothing else.
+Result<Move> check_move(const Call& call, const std::optional<NodeTable::Found>& moving,
+                        const std::optional<NodeTable::Found>& replaced) {
+  const auto& request = call.request().rename();
+  const bool exchange = (request.flags() & RENAME_EXCHANGE) != 0;
+  if (!call.log()) return Move::kDo;
+  const bool named = !request.expected().empty();
+  if (call.again() && !moving && named && is_node(replaced, request.expected())) return Move::kDone;
+  if (!named || (is_node(moving, request.expected()) && is_node(replaced, request.replaced())))
+    return Move::kDo;
+  if (call.again() && exchange && is_node(moving, request.replaced()) &&
+      is_node(replaced, request.expected()))
+    return Move::kDone;
+  if (call.again() && !exchange && is_node(moving, request.expected()) && replaced &&
+      S_ISREG(replaced->status.stx_mode) && looks_the_same(*moving, *replaced))
+    return Move::kReplace;
+  if (!moving) return fail(from_errno(ENOENT), "rename");
+  return fail(from_errno(ECANCELED), "another file has the name by now");
+}
+
 }  // namespace
 
 Result<void> make_node(Call& call) {
@@ -89,10 +134,15 @@ Result<void> make_node(Call& call) {
   call.lease_names(at.handle, *at.parent);
   {
     TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(call.creator()));
-    TUSK_TRY(make(call, *at.parent, request));
+    if (const auto made = make(call, *at.parent, request); !made) {
+      if (!call.again() || made.error().code != from_errno(EEXIST)) return made;
+      const auto there = occupant(call, at);
+      if (!there || !made_before(request, *there)) return made;
+    }
   }
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(at.parent, at.handle, at.name));
   TUSK_TRY(exact_mode(found, request.mode()));
+  set_made_at(call, *found.fd, MadeTimes::kBoth);
   call.mutated(at.handle);
   *call.reply.mutable_node()->mutable_node() = call.node_of(found);
   return {};
@@ -100,9 +150,24 @@ Result<void> make_node(Call& call) {
 
 Result<void> remove(Call& call) {
   const auto& request = call.request().remove();
-  TUSK_ASSIGN(const Place at, place(call, request.parent(), request.name()));
+  const auto found = place(call, request.parent(), request.name());
+  if (!found && call.again() && found.error().code == from_errno(ESTALE)) {
+    (void)call.reply.mutable_remove();
+    return {};
+  }
+  TUSK_ASSIGN(const Place at, found);
   call.lease_names(at.handle, *at.parent);
-  const auto victim = occupant(call, at);
+  const auto victim = call.nodes().lookup(at.parent, at.handle, at.name, NodeTable::Keep::kNo);
+  const bool gone = !victim && victim.error().code == from_errno(ENOENT);
+  if (gone && call.again()) {
+    (void)call.reply.mutable_remove();
+    return {};
+  }
+  if (!request.expected().empty()) {
+    if (!victim) return std::unexpected(victim.error());
+    if (victim->handle != request.expected())
+      return fail(from_errno(ECANCELED), "another file has the name by now");
+  }
   if (::unlinkat(at.parent->number(), request.name().c_str(), request.directory() ? AT_REMOVEDIR : 0) != 0)
     return fail_errno(request.directory() ? "rmdir" : "unlink");
   call.mutated(at.handle);
@@ -110,7 +175,8 @@ Result<void> remove(Call& call) {
   if (victim) {
     call.nodes().removed(victim->handle);
     call.mutated(victim->handle);
-    if (auto attr = call.attr(*victim->fd)) *reply.mutable_attr() = std::move(*attr);
+    // Who has it by another name, or open, is told of it as of any other file.
+    if (auto attr = call.leased_attr(victim->handle, *victim->fd)) *reply.mutable_attr() = std::move(*attr);
   }
   return {};
 }
@@ -129,9 +195,14 @@ Result<void> rename(Call& call) {
   }
   const auto moving = occupant(call, from);
   const auto replaced = occupant(call, to);
+  TUSK_ASSIGN(const Move move, check_move(call, moving, replaced));
+  (void)call.reply.mutable_empty();
+  if (move == Move::kDone) return {};
   if (::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
-                  request.new_name().c_str(), flags) != 0)
+                  request.new_name().c_str(), move == Move::kReplace ? 0 : flags) != 0) {
+    if (errno == ENOENT && call.again() && replaced) return {};
     return fail_errno("rename");
+  }
 
   call.mutated(from.handle);
   if (to.handle != from.handle) call.mutated(to.handle);
@@ -148,7 +219,6 @@ Result<void> rename(Call& call) {
     else
       call.nodes().removed(replaced->handle);
   }
-  call.reply.mutable_empty();
   return {};
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "fsserver/made_at.h"
 #include "fsserver/operations.h"
 
 namespace tusk::server::ops {
@@ -16,10 +17,15 @@ Result<int> access_of(std::uint32_t flags) {
   return access;
 }
 
-// O_APPEND is left out: with it pwrite(2) appends whatever offset it is given. Appending writes say so.
+// O_APPEND is left out: with it pwrite(2) appends whatever offset it is given. Appending writes say so. Only
+// files that may be appended to and nothing else (chattr +a) can be opened no other way.
 Result<Fd> open_node(const NodeTable::Found& found, int access, bool truncate) {
   TUSK_TRY(check_regular(found.status));
-  return reopen(*found.fd, access | (truncate ? O_TRUNC : 0));
+  Result<Fd> fd = reopen(*found.fd, access | (truncate ? O_TRUNC : 0));
+  const bool append_only = (found.status.stx_attributes & STATX_ATTR_APPEND) != 0;
+  if (!fd && fd.error().code == from_errno(EPERM) && append_only && !truncate)
+    fd = reopen(*found.fd, access | O_APPEND);
+  return fd;
 }
 
 // Before anything is created or truncated.
@@ -27,6 +33,15 @@ Result<Quota::Place> place_for_one_more(const Call& call) {
   auto place = call.session().descriptors()->take();
   if (!place) return fail(from_errno(EMFILE), "too many open files of this client");
   return std::move(*place);
+}
+
+// 0: the client has done with it already.
+Result<std::uint64_t> enter_file(const Call& call, std::shared_ptr<OpenFile> file) {
+  if (!call.log()) return call.session().add(std::move(file));
+  const std::uint64_t chosen = call.request().create().open_id();
+  if (chosen != 0 && !call.session().add(chosen, std::move(file)))
+    return fail(from_errno(EINVAL), "an open id that cannot be chosen");
+  return chosen;
 }
 
 Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, bool created,
@@ -38,7 +53,7 @@ Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, 
   file->handle = found.handle;
   file->key = {device_of(found.status), found.status.stx_ino};
   TUSK_ASSIGN(found.status, status_of(*file->fd));
-  const std::uint64_t id = call.session().add(std::move(file));
+  TUSK_ASSIGN(const std::uint64_t id, enter_file(call, std::move(file)));
   schema::OpenReply& reply = *call.reply.mutable_open();
   reply.set_open_id(id);
   reply.set_created(created);
@@ -91,7 +106,7 @@ Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
 Result<Created> open_existing(Call& call, const SharedFd& parent, int access) {
   const auto& request = call.request().create();
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(parent, request.parent(), request.name()));
-  const bool truncate = (request.flags() & O_TRUNC) != 0;
+  const bool truncate = (request.flags() & O_TRUNC) != 0 && !call.again();
   TUSK_ASSIGN(Fd fd, open_node(found, access, truncate));
   if (truncate) call.mutated(found.handle);
   return Created{std::move(found), std::move(fd), false};
@@ -101,7 +116,8 @@ Result<Created> create_or_open(Call& call, const SharedFd& parent, int access) {
   for (int races = 0;; ++races) {
     auto created = create_new(call, parent, access);
     const bool exists = !created && created.error().code == from_errno(EEXIST);
-    if (!exists || (call.request().create().flags() & O_EXCL) != 0) return created;
+    const bool exclusive = (call.request().create().flags() & O_EXCL) != 0 && !call.again();
+    if (!exists || exclusive) return created;
     auto opened = open_existing(call, parent, access);
     if (opened || opened.error().code != from_errno(ENOENT) || races == kCreateRacesMax) return opened;
   }
@@ -134,6 +150,7 @@ Result<void> create(Call& call) {
   TUSK_ASSIGN(const SharedFd parent, call.node(request.parent()));
   call.lease_names(request.parent(), *parent);
   TUSK_ASSIGN(Created made, create_or_open(call, parent, access));
+  if (made.created) set_made_at(call, made.fd, MadeTimes::kBoth);
   return finish_open(call, std::move(made.found), std::move(made.fd), access, made.created, std::move(place));
 }
 
@@ -142,7 +159,8 @@ void close_file(Call& call, std::uint64_t open_id) {
   const Session::Closed closed = call.session().close(open_id);
   if (!closed.file) return;
   call.locks().release_open(closed.file->key, call.session().number(), open_id);
-  if (closed.last) call.locks().release_file(closed.file->key, call.session().number());
+  if (closed.last && !call.session().reclaimed(closed.file->key))
+    call.locks().release_file(closed.file->key, call.session().number());
 }
 
 Result<void> close(Call& call) {

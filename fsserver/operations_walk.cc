@@ -54,6 +54,10 @@ class SubtreeLister {
     schema::WalkListing& listing = *listings_.add_listings();
     listing.set_start(static_cast<std::uint32_t>(start));
     listing.set_name(static_cast<std::uint32_t>(name));
+    if (found && call_.exclusive_of_another(found->handle)) {
+      listing.set_unlisted(true);
+      return;
+    }
     if (found) *listing.mutable_directory() = call_.node_of(*found);
     if (list(found) && deep_) go_deeper(*found);
   }

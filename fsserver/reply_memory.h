@@ -17,7 +17,7 @@
 namespace tusk::server {
 
 constexpr std::size_t kRememberedRepliesMax = 16'384;  // per session; a client keeps fewer unanswered
-constexpr std::size_t kRememberedBytesMax = 4 << 20;   // per session, within one reply
+constexpr std::size_t kRememberedBytesMax = 8 << 20;   // per session, within one reply
 constexpr std::size_t kRepeatsWaitingMax = 16;         // of one mutation in progress
 
 class ReplyMemory {

@@ -8,20 +8,43 @@ namespace tusk::server {
 namespace {
 
 // The upper half differs from server to server, so that an id from before a restart is unknown instead
-// of somebody else's.
+// of somebody else's. Those of the upper half are the clients' to choose.
 std::uint64_t first_open_id() {
   std::uint32_t salt = 0;
   crypto::random_bytes(std::as_writable_bytes(std::span(&salt, 1)));
-  return (std::uint64_t{salt} << 32) + 1;
+  return ((std::uint64_t{salt} << 32) & (kClientOpenIdMin - 1)) + 1;
 }
 
 }  // namespace
 
-Session::Session(std::uint64_t number, std::shared_ptr<Export> exported, std::shared_ptr<Quota> descriptors)
+Session::Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported,
+                 std::shared_ptr<Quota> descriptors, const LockingSessions* lockers)
     : number_(number),
+      name_(std::move(name)),
       export_(std::move(exported)),
       descriptors_(std::move(descriptors)),
+      lockers_(lockers),
       next_open_id_(first_open_id()) {}
+
+void Session::end() {
+  ended_ = true;
+  if (lockers_ != nullptr) lockers_->remove(name_);
+}
+
+void Session::note_locking() {
+  if (lockers_ == nullptr) return;
+  std::call_once(noted_, [this] { lockers_->add(name_, export_->name()); });
+}
+
+void Session::note_reclaimed(const FileKey& file) {
+  const std::lock_guard lock(mutex_);
+  reclaimed_.insert(file);
+}
+
+bool Session::reclaimed(const FileKey& file) const {
+  const std::lock_guard lock(mutex_);
+  return reclaimed_.contains(file);
+}
 
 std::uint64_t Session::add(std::shared_ptr<OpenFile> file) {
   const std::lock_guard lock(mutex_);
@@ -29,6 +52,15 @@ std::uint64_t Session::add(std::shared_ptr<OpenFile> file) {
   ++opens_of_[file->key];
   files_.emplace(id, std::move(file));
   return id;
+}
+
+bool Session::add(std::uint64_t open_id, std::shared_ptr<OpenFile> file) {
+  if (open_id < kClientOpenIdMin) return false;
+  const std::lock_guard lock(mutex_);
+  const FileKey key = file->key;
+  if (!files_.emplace(open_id, std::move(file)).second) return false;
+  ++opens_of_[key];
+  return true;
 }
 
 std::shared_ptr<OpenFile> Session::find(std::uint64_t open_id) const {

@@ -1,5 +1,5 @@
 // What the server keeps for one mount while its connections come and go: open files, remembered
-// replies, directory streams. (Its locks are in the LockTable, under the session's number.)
+// replies, directory streams, where its log is. (Its locks are in the LockTable, under the session's number.)
 #pragma once
 
 #include <array>
@@ -8,14 +8,18 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "fsserver/aliases.h"
 #include "fsserver/attributes.h"
 #include "fsserver/export.h"
 #include "fsserver/fd.h"
 #include "fsserver/lock_table.h"
+#include "fsserver/locking_sessions.h"
+#include "fsserver/log_turns.h"
 #include "fsserver/quota.h"
 #include "fsserver/reply_memory.h"
 #include "proto/base/result.h"
@@ -23,7 +27,8 @@
 namespace tusk::server {
 
 constexpr std::size_t kSessionIdBytes = 16;
-constexpr std::size_t kDirectoryStreamsMax = 32;  // per session, held open between two pages
+constexpr std::uint64_t kClientOpenIdMin = 1ull << 63;  // from it on clients choose
+constexpr std::size_t kDirectoryStreamsMax = 32;        // per session, held open between two pages
 
 struct OpenFile {
   SharedFd fd;
@@ -40,20 +45,37 @@ struct OpenFile {
 // Thread-safe.
 class Session {
  public:
-  // `number` is unique in the process. `descriptors`: what the client may have open in all its sessions.
-  Session(std::uint64_t number, std::shared_ptr<Export> exported, std::shared_ptr<Quota> descriptors);
+  // `number` is unique in the process, `name` among all sessions there ever are. `descriptors`: what the
+  // client may have open in all its sessions. `lockers`: where it is noted that this session locks; may be
+  // null.
+  Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported,
+          std::shared_ptr<Quota> descriptors, const LockingSessions* lockers);
 
   [[nodiscard]] std::uint64_t number() const { return number_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Export& exported() const { return *export_; }
   [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return descriptors_; }
   [[nodiscard]] ReplyMemory& replies() { return replies_; }
+  [[nodiscard]] LogTurns& log_turns() { return log_turns_; }
+  // Of the LOG whose turn it is.
+  [[nodiscard]] AliasTable& aliases() { return aliases_; }
 
   // The session is over: a call still running must leave nothing behind that outlives it.
-  void end() { ended_ = true; }
+  void end();
   [[nodiscard]] bool ended() const { return ended_; }
+
+  // Before its first lock is granted, and when it has its locks of before a restart again.
+  void note_locking();
+  // A lock on this file that was taken through an open file of before a restart: closing others does not end
+  // it.
+  void note_reclaimed(const FileKey& file);
+  [[nodiscard]] bool reclaimed(const FileKey& file) const;
 
   // The new file's open_id, never 0 and never one of an earlier server's.
   [[nodiscard]] std::uint64_t add(std::shared_ptr<OpenFile> file);
+  // The same under an id that the client has chosen. False: there is such a file, or it is not for it to
+  // choose.
+  [[nodiscard]] bool add(std::uint64_t open_id, std::shared_ptr<OpenFile> file);
   // nullptr when there is none (any more).
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t open_id) const;
   // `last`: nothing else of this session has that file open.
@@ -77,16 +99,22 @@ class Session {
     Quota::Place place;
   };
   const std::uint64_t number_;
+  const std::string name_;
   const std::shared_ptr<Export> export_;
   const std::shared_ptr<Quota> descriptors_;
   ReplyMemory replies_;
+  LogTurns log_turns_;
+  AliasTable aliases_;
+  const LockingSessions* const lockers_;
   std::atomic<bool> ended_{false};
+  std::once_flag noted_;
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
   std::unordered_map<FileKey, std::size_t> opens_of_;
   std::uint64_t next_open_id_;
   std::list<Stream> streams_;  // least recently used first
+  std::set<FileKey> reclaimed_;
 };
 
 }  // namespace tusk::server

@@ -24,4 +24,11 @@ namespace tusk::io {
   return at.tv_sec;
 }
 
+// The same in nanoseconds, as file systems stamp files.
+[[nodiscard]] inline std::uint64_t unix_nanoseconds() {
+  timespec at{};
+  ::clock_gettime(CLOCK_REALTIME, &at);
+  return static_cast<std::uint64_t>(at.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(at.tv_nsec);
+}
+
 }  // namespace tusk::io

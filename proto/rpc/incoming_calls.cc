@@ -67,7 +67,7 @@ class Incoming final : public IncomingCall {
         message_(std::move(message)),
         exchange_(request.exchange),
         // Nobody asks for the bytes of any other call: while it waits they would take memory for nothing.
-        body_(message_.has_write() ? request.body : SharedBytes{}),
+        body_(message_.has_write() || message_.has_log() ? request.body : SharedBytes{}),
         capacity_(request.reply_capacity),
         fate_(std::move(fate)),
         route_(std::move(route)),

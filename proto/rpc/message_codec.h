@@ -27,7 +27,7 @@ struct DecodeLimits {
 };
 constexpr DecodeLimits kReplyLimits;  // of a server, which the client trusts with more
 constexpr DecodeLimits kRequestLimits{.size_max = 256 << 10};
-constexpr DecodeLimits kStrangersLimits{.size_max = 4096, .packed = false};  // before an ATTACH succeeded
+constexpr DecodeLimits kStrangersLimits{.size_max = 16 << 10, .packed = false};  // before an ATTACH succeeded
 
 // kMalformed: not a message of this kind, or one beyond the limits.
 [[nodiscard]] Result<void> decode_message(std::span<const std::byte> bytes,

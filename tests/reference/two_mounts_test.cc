@@ -1,7 +1,7 @@
 // Random operations by two mounts of one export in turn, and on a local directory: each must find what the
 // other has left, as if there were one.
 //
-// A failure prints the seed; TUSK_SEED=N replays it, TUSK_STEPS=N shortens or lengthens it.
+// A failure prints the seed; TUSK_SEED=N replays it, TUSK_TRACE=1 prints each step, TUSK_STEPS=N shortens or lengthens it.
 #include <dirent.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -132,6 +133,9 @@ TEST_P(TwoMounts, BehaveAsOneLocalDirectory) {
     std::string what;
     const std::string here = turn((first ? one : two).path().string(), Random(turn_seed), number, what);
     const std::string there = turn(model.path().string(), Random(turn_seed), number, what);
+    if (setting("TUSK_TRACE", 0) != 0)
+      std::printf("turn %lu by the %s: %s: %.60s\n", number, first ? "first" : "second", what.c_str(),
+                  here.c_str());
     ASSERT_EQ(here, there) << "turn " << number << " by the " << (first ? "first" : "second") << ": " << what;
   }
   EXPECT_THAT(differences(one.path(), model.path()), testing::IsEmpty());

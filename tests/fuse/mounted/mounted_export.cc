@@ -82,6 +82,8 @@ void MountedExport::serve(const ExportSetup& setup) {
   server::FileServiceOptions options;
   options.exports = {must(server::Export::open(settings, crypto::Secret::random()))};
   options.server_name = "test";
+  // Mounts in one directory take it from each other all the time: what that could break, it is to break here.
+  options.leases.contested_for = Duration::zero();
   if (setup.leases)
     options.watch = [all = setup.lease_all](
                         server::Export& exported,
@@ -117,12 +119,14 @@ void MountedExport::mount(ExportSetup setup, char session) {
                                                                 .mountpoint = mountpoint_.path(),
                                                                 .read_only = setup.read_only,
                                                                 .allow_other = ::geteuid() == 0,
+                                                                .acls = !setup.as_user,
                                                                 .auto_unmount = false});
   client::Filesystem::Options file_options{
       .identity = setup.as_user ? client::IdentityMap::as_user(*setup.as_user) : client::IdentityMap::real(),
       .cache_bytes = setup.cache_bytes,
       .lifetime = setup.lifetime,
       .read_only = setup.read_only,
+      .log = true,
       .confirmed = io::now,
       .disk = disk_cache_.get()};
   filesystem_ =

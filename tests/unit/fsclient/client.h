@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,13 +23,17 @@ class FakeKernel final : public KernelCache {
  public:
   void invalidate_inode(NodeId node) override { inodes.push_back(node); }
   void invalidate_from(NodeId node, ByteCount from) override { tails.emplace_back(node, from); }
-  void invalidate_attributes(NodeId node) override { attributes.push_back(node); }
+  bool invalidate_attributes(NodeId node) override {
+    attributes.push_back(node);
+    return !unknown.contains(node);
+  }
   void invalidate_entry(NodeId, const std::string& name) override { entries.push_back(name); }
 
   std::vector<NodeId> inodes;
   std::vector<std::pair<NodeId, ByteCount>> tails;
   std::vector<NodeId> attributes;
   std::vector<std::string> entries;
+  std::set<NodeId> unknown;  // inodes that it has not taken in yet
 };
 
 // The answer to an operation, once there is one.
@@ -54,6 +59,14 @@ class Client : public testing::Test {
   void settle() {
     while (server.answer_all() || scheduler.run()) {
     }
+  }
+
+  // As after a reconnect. What the server was asked.
+  schema::AttachRequest reattach(const schema::AttachReply& reply) {
+    schema::AttachRequest request;
+    filesystem->handle_attaching(request);
+    filesystem->handle_attached(reply);
+    return request;
   }
 
   template <class T>

@@ -1,56 +1,17 @@
 // What a lease lets the client do without asking, and what ends it.
-#include "client.h"
 #include "fsclient/taken_back.h"
+#include "leased.h"
 
 namespace tusk::client {
 namespace {
 
 using namespace std::chrono_literals;
 
-class Leased : public Client {
- protected:
-  Leased() {
-    server.lease = 7;
-    filesystem = std::make_unique<Filesystem>(
-        server, scheduler, kernel, server.attached(),
-        Filesystem::Options{.confirmed = [this] { return heard ? scheduler.now() : last_heard; }});
-  }
-
-  static schema::Request push(const std::string& handle, bool data = false) {
-    schema::Request request;
-    auto& item = *request.mutable_invalidate()->add_items();
-    item.set_handle(handle);
-    item.set_data(data);
-    return request;
-  }
-  static schema::Request push_name(const std::string& name) {
-    schema::Request request = push("root");
-    request.mutable_invalidate()->mutable_items(0)->set_name(name);
-    return request;
-  }
-  // Returns whether it was answered by the time everything came to rest.
-  bool take_back(const schema::Request& request) {
-    bool answered = false;
-    filesystem->handle_pushed(request, [&answered] { answered = true; });
-    settle();
-    return answered;
-  }
-  void lose_contact() {
-    last_heard = scheduler.now();
-    heard = false;
-  }
-  std::uint64_t lookups() const { return server.seen(schema::Request::kLookup); }
-  std::uint64_t getattrs() const { return server.seen(schema::Request::kGetattr); }
-
-  bool heard = true;
-  TimePoint last_heard{};
-};
-
 TEST_F(Leased, FactsAreTrustedAsLongAsTheServerIsHeard) {
   server.put("a", "x");
   const EntryReply first = lookup("a");
-  EXPECT_EQ(first.entry_lifetime, 10s);
-  EXPECT_EQ(first.attr_lifetime, 10s);
+  EXPECT_EQ(first.entry_lifetime, Loans::kLoan);
+  EXPECT_EQ(first.attr_lifetime, Loans::kLoan);
   scheduler.advance(1h);
   EXPECT_EQ(lookup("a").node, first.node);
   EXPECT_TRUE(attributes(first.node));
@@ -74,7 +35,7 @@ TEST_F(Leased, WithoutContactTheyEndWithTheLeaseOfWhatWasLastHeard) {
 TEST_F(Leased, AbsenceIsTrustedLikeAnythingElse) {
   EXPECT_EQ(lookup("a").node, NodeId());
   scheduler.advance(1h);
-  EXPECT_EQ(lookup("a").entry_lifetime, 10s);
+  EXPECT_EQ(lookup("a").entry_lifetime, Loans::kLoan);
   EXPECT_EQ(lookups(), 1u);
   EXPECT_TRUE(take_back(push_name("a")));
   server.put("a", "x");
@@ -109,7 +70,7 @@ TEST_F(Leased, WhenAllNamesAreTakenBackTheirFilesAreAskedForAgain) {
 TEST_F(Leased, AbsentNamesWithoutNumberAreNotAllRemembered) {
   (void)list(kRootNode);
   for (std::size_t i = 0; i < DirectoryCache::kAbsentMax; ++i)
-    EXPECT_EQ(lookup(std::to_string(i)).entry_lifetime, 10s);
+    EXPECT_EQ(lookup(std::to_string(i)).entry_lifetime, Loans::kLoan);
   EXPECT_EQ(lookup("one more").entry_lifetime, 0s);
   EXPECT_EQ(lookups(), 0u) << "the listing says so";
   schema::Request request = push("root");

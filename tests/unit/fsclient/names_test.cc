@@ -49,6 +49,17 @@ TEST_F(Knowing, AListingAnswersForAllNames) {
   filesystem->close_directory(directory);
 }
 
+TEST_F(Knowing, ANameThatIsTooLongIsThatAndNotAbsent) {
+  server.put("a", "x");
+  const Handle directory = *filesystem->open_directory(kRootNode);
+  (void)list(directory, false);
+  auto answer = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, std::string(256, 'n'), into(answer));
+  EXPECT_EQ(finished(answer).error().code, from_errno(ENAMETOOLONG));
+  EXPECT_EQ(lookup(std::string(255, 'n')).node, NodeId());
+  filesystem->close_directory(directory);
+}
+
 TEST_F(Knowing, AListingIsSharedWhileItIsFresh) {
   server.put("a", "x");
   const Handle directory = *filesystem->open_directory(kRootNode);

@@ -158,6 +158,13 @@ TEST(MountSettings, MistakesAreNamed) {
   }
 }
 
+TEST(MountSettings, NormalPriorityUnlessTold) {
+  MountSettings settings;
+  EXPECT_FALSE(settings.background);
+  ASSERT_TRUE(apply_options("background", settings));
+  EXPECT_TRUE(settings.background);
+}
+
 TEST(MountSettings, Sizes) {
   EXPECT_EQ(*parse_size("300000"), 300'000u);
   EXPECT_EQ(*parse_size("64M"), 64 * kMiB);

@@ -41,6 +41,15 @@ TEST_F(ConnectionStatus, TellsTheKeyThatCanBeAllowed) {
   EXPECT_THAT(text(), testing::HasSubstr("tuskd allow --export x -- " + key));
 }
 
+TEST_F(ConnectionStatus, ShowsThePriority) {
+  EXPECT_THAT(json(), testing::HasSubstr("\"priority\":\"normal\""));
+  EXPECT_THAT(text(), testing::Not(testing::HasSubstr("background")));
+  const std::string yielding =
+      status_json({.server = "tusk://h/x", .background = true}, stats, *filesystem, scheduler.now());
+  EXPECT_THAT(yielding, testing::HasSubstr("\"priority\":\"background\""));
+  EXPECT_THAT(status_text(yielding).value_or(""), testing::HasSubstr("background: yields"));
+}
+
 TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerRefuses) {
   stats.refused = true;
   stats.down_because = "no right";

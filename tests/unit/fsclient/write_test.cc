@@ -129,7 +129,9 @@ TEST_F(Writing, AnErrorIsToldOnceToEachOpenFile) {
   EXPECT_EQ(flush(two).error().code, from_errno(ENOSPC));
   EXPECT_TRUE(flush(two));
   EXPECT_TRUE(flush(open("a")));  // opened later: not its error
-  EXPECT_EQ(filesystem->last_error().value().second, 1u);
+  const auto [text, count] = filesystem->last_error().value();
+  EXPECT_EQ(count, 1u);
+  EXPECT_TRUE(text.starts_with("write to 'a': ")) << text;
 }
 
 TEST_F(Writing, AnErrorEndsALongWrite) {
@@ -278,10 +280,14 @@ TEST_F(Writing, AHolderOfALockThatTheServerForgotIsTold) {
   ASSERT_TRUE(finished(locked));
   schema::AttachReply again = server.attached();
   again.set_resumed(true);
-  filesystem->handle_attached(again);
+  again.add_locks_kept(0);
+  reattach(again);
   EXPECT_TRUE(finished(write(file, 0, "still mine")));
-  again.set_resumed(false);
-  filesystem->handle_attached(again);
+  again.set_resumed(false);  // a new server, which has given it again
+  reattach(again);
+  EXPECT_TRUE(finished(write(file, 0, "still mine")));
+  again.clear_locks_kept();
+  reattach(again);
   EXPECT_EQ(finished(write(file, 0, "not any more")).error().code, from_errno(EIO));
   EXPECT_EQ(finished(begin_read(file, 0, 1)).error().code, from_errno(EIO));
   EXPECT_TRUE(finished(write(other, 0, "never locked")));
@@ -296,15 +302,64 @@ TEST_F(Writing, ARestartOfTheServerIsAnErrorOnlyForLocksThatAreLost) {
   const Handle file = create("a");
   schema::AttachReply again = server.attached();
   again.set_resumed(false);
-  filesystem->handle_attached(again);
+  reattach(again);
   EXPECT_EQ(filesystem->last_error().value().first, "");
 
   auto locked = new_answer<void>();
   filesystem->set_lock({}, file, {.flock = true, .owner = 1, .type = F_WRLCK, .end = INT64_MAX},
                        into(locked));
   ASSERT_TRUE(finished(locked));
-  filesystem->handle_attached(again);
-  EXPECT_THAT(filesystem->last_error().value().first, testing::HasSubstr("locks taken before are gone"));
+  const schema::AttachRequest asked = reattach(again);
+  ASSERT_EQ(asked.locks_size(), 1);
+  EXPECT_TRUE(asked.locks(0).flock());
+  EXPECT_EQ(asked.locks(0).owner(), 1u);
+  EXPECT_THAT(filesystem->last_error().value().first,
+              testing::HasSubstr("locks that the server had granted are lost"));
+  EXPECT_EQ(reattach(again).locks_size(), 0);
+}
+
+TEST_F(Writing, WhoGetsALockSeesWhatOthersHaveWrittenAlsoWhileWritesOfOursAreOnTheirWay) {
+  server.put("a", "0123456789");
+  const Handle file = open("a");
+  EXPECT_EQ(read(file, 0, 10), "0123456789");
+  const auto ours = write(file, 0, "X");
+  server.put("a", "01234=====");
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, file, {.owner = 1, .type = F_WRLCK, .start = 5, .end = 9}, into(locked));
+  ASSERT_TRUE(finished(locked));
+  EXPECT_EQ(read(file, 5, 5), "=====");
+  EXPECT_FALSE(kernel.inodes.empty());  // the kernel forgets them too
+}
+
+TEST_F(Writing, AKilledProgramGetsAwayFromAnUnlockThatIsMadeAllTheSame) {
+  const Handle file = create("a");
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, file, {.owner = 1, .type = F_WRLCK, .end = 9}, into(locked));
+  ASSERT_TRUE(finished(locked));
+  const auto interrupt = std::make_shared<Interrupt>();
+  interrupt->fire();  // as its last flush finds it
+  auto flushed = new_answer<void>();
+  filesystem->flush({.interrupt = interrupt}, file, 1, into(flushed));
+  scheduler.advance(kInterruptGrace);
+  EXPECT_TRUE(flushed->has_value());
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kLock}));
+  EXPECT_EQ(server.waiting().front().request.message.lock().type(), static_cast<std::uint32_t>(F_UNLCK));
+  settle();  // its answer comes late and to nobody
+}
+
+TEST_F(Writing, WhatFailsTogetherIsToldOnce) {
+  const Handle file = create("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+  };
+  write(file, 0, pattern(kBlockSize));
+  write(file, kBlockSize, pattern(kBlockSize));
+  ASSERT_EQ(server.waiting().size(), 2u);
+  server.answer();
+  const auto refused = write(file, 2 * kBlockSize, "not taken");
+  EXPECT_FALSE(refused->has_value());
+  EXPECT_EQ(finished(refused).error().code, from_errno(ENOSPC));
+  EXPECT_TRUE(flush(file));
 }
 
 TEST_F(Writing, ASynchronousWriteWaits) {

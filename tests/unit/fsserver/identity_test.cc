@@ -154,6 +154,50 @@ TEST_F(Identity, RealRefusesOwnersThatAreNone) {
   EXPECT_EQ(stat_of("file").st_uid, 1234u);
 }
 
+bool may_exceed_limits() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct words[2] = {};
+  EXPECT_EQ(::syscall(SYS_capget, &header, words), 0);
+  return (words[CAP_TO_INDEX(CAP_SYS_RESOURCE)].effective & CAP_TO_MASK(CAP_SYS_RESOURCE)) != 0;
+}
+
+TEST_F(Identity, WhoSparesTheReserveIsNotRootToTheFileSystemAndMayDoAllTheSame) {
+  constexpr auto kAsk = static_cast<uid_t>(-1);
+  {
+    const SparingReserve sparing(true);
+    EXPECT_EQ(static_cast<uid_t>(::setfsuid(kAsk)), kNobody);
+    EXPECT_TRUE(Fd(::open("/etc/shadow", O_RDONLY | O_CLOEXEC)).valid());
+  }
+  EXPECT_EQ(::setfsuid(kAsk), 0);
+  const SparingReserve unwanted(false);
+  EXPECT_EQ(::setfsuid(kAsk), 0);
+}
+
+TEST_F(Identity, LimitsAreObeyedForAsLongAsWanted) {
+  const bool at_first = may_exceed_limits();  // not every root may
+  const Credentials nobody{.uid = kNobody, .gid = kNobody, .groups = {}};
+  {
+    const ObeyingLimits limits(true);
+    EXPECT_FALSE(may_exceed_limits());
+    const ObeyingLimits again(true);
+    {
+      const auto owner = CreatingFor::begin(CreatingFor::Owner{.uid = 1234, .gid = 5678});
+      EXPECT_FALSE(may_exceed_limits());
+    }
+    EXPECT_FALSE(may_exceed_limits());
+    {
+      const ActingAs acting(&nobody);
+      const ActingAsServer privileged;
+      EXPECT_FALSE(may_exceed_limits());
+    }
+    EXPECT_FALSE(may_exceed_limits());
+    EXPECT_TRUE(Fd(::open("/etc/shadow", O_RDONLY | O_CLOEXEC)).valid());
+  }
+  EXPECT_EQ(may_exceed_limits(), at_first);
+  const ObeyingLimits unwanted(false);
+  EXPECT_EQ(may_exceed_limits(), at_first);
+}
+
 TEST_F(Identity, RealKeepsTheGroupOfSetGroupIdDirectories) {
   std::filesystem::create_directory(dir_ / "shared");
   ASSERT_EQ(::chown((dir_ / "shared").c_str(), 0, 4242), 0);

@@ -199,14 +199,14 @@ TEST_F(Locks, AClientPaysForTheFilesThatItLocks) {
         file, node_, lock, false, [&](Result<void> r) { result = r ? 0 : to_errno(r.error().code); }, quota);
     return result;
   };
-  constexpr FileKey kOther{1, 3};
+  constexpr FileKey kOtherFile{1, 3};
   EXPECT_EQ(paid(kFile, wanted(1, kRead, 0, 1)), 0);
   EXPECT_EQ(paid(kFile, wanted(1, kRead, 5, 6)), 0);
-  EXPECT_EQ(paid(kOther, wanted(1, kRead)), ENOLCK);
-  EXPECT_EQ(paid(kOther, wanted(1, kUnlock)), 0);
+  EXPECT_EQ(paid(kOtherFile, wanted(1, kRead)), ENOLCK);
+  EXPECT_EQ(paid(kOtherFile, wanted(1, kUnlock)), 0);
   EXPECT_EQ(paid(kFile, wanted(1, kUnlock)), 0);
   EXPECT_EQ(quota->taken(), 0u);
-  EXPECT_EQ(paid(kOther, wanted(1, kRead)), 0);
+  EXPECT_EQ(paid(kOtherFile, wanted(1, kRead)), 0);
 }
 
 // A program on the server: OFD locks and flock of a descriptor of its own.
@@ -346,11 +346,17 @@ TEST_F(LockCalls, EndWhenTheCallerGivesUp) {
 TEST_F(LockCalls, AreGoneWhenTheSessionEnds) {
   EXPECT_OK(one_.call(lock(kWrite)));
   const auto waiting = two_.start(lock(kWrite, true));
+  one_.disconnect(true);
+  EXPECT_OK(waiting->wait());
+}
+
+TEST_F(LockCalls, OfAMountThatIsAwayGoToWhoWaitsForThemAfterAWhile) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  const auto waiting = two_.start(lock(kWrite, true));
   one_.disconnect();
-  server_.housekeep_after(kSessionKeepDefault - 1s);
-  // Still kept for the mount that may come back.
+  server_.housekeep_after(kLockKeepDefault - 1s);
   EXPECT_FALSE(waiting->answered());
-  server_.housekeep_after(kSessionKeepDefault + 1s);
+  server_.housekeep_after(kLockKeepDefault + 1s);
   EXPECT_OK(waiting->wait());
 }
 
@@ -374,6 +380,104 @@ TEST_F(LockCalls, ForWritingNeedAFileThatIsOpenForWriting) {
   EXPECT_OK(reader.call(lock(kUnlock)));
   const std::uint64_t writing = EXPECT_OK(one_.open(file_, O_WRONLY)).reply.open().open_id();
   EXPECT_OK(one_.call(lock(kWrite, false, writing)));
+}
+
+TEST_F(LockCalls, OfAMountThatIsAwayForLongGoToWhoWantsThem) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  one_.disconnect();
+  server_.housekeep_after(kLockKeepDefault - 1s);
+  EXPECT_ERROR(two_.call(lock(kRead)), err(EAGAIN));
+  server_.housekeep_after(kLockKeepDefault + 1s);
+  EXPECT_OK(two_.call(lock(kRead)));
+
+  Mount late(server_, {.locks = {lock(kWrite).lock()}});  // the session of one_
+  EXPECT_TRUE(late.attached().resumed());
+  EXPECT_EQ(late.attached().locks_kept_size(), 0);
+}
+
+TEST_F(LockCalls, OfAMountThatIsAwayStayWhileNobodyWantsThem) {
+  EXPECT_OK(one_.call(lock(kWrite)));
+  one_.disconnect();
+  server_.housekeep_after(kLockKeepDefault + 1s);
+  Mount back(server_, {.locks = {lock(kWrite).lock()}});
+  EXPECT_EQ(back.attached().locks_kept_size(), 1);
+  EXPECT_ERROR(two_.call(lock(kRead)), err(EAGAIN));
+}
+
+// Two servers, one after the other, with what the first one has written down.
+class LocksAcrossARestart : public LockCalls {
+ protected:
+  LocksAcrossARestart() {
+    setup_.lockers_dir = dir_ / "lockers";
+    Server first(dir_.path(), setup_);
+    Mount holder(first, {.session = std::string(kSessionIdBytes, 'h')});
+    file_ = holder.handle("file");
+    EXPECT_OK(holder.call(lock(kWrite)));
+  }
+  MountSetup holder(std::vector<schema::LockRequest> locks) {
+    return {.session = std::string(kSessionIdBytes, 'h'), .locks = std::move(locks)};
+  }
+
+  ServerSetup setup_;
+};
+
+TEST_F(LocksAcrossARestart, AreGivenAgainBeforeAnybodyElseGetsAny) {
+  Server second(dir_.path(), setup_);
+  Mount other(second, {.session = std::string(kSessionIdBytes, 'o')});
+  const auto now = other.start(lock(kWrite));
+  const auto given_up = other.start(lock(kRead, true));
+  EXPECT_TRUE(second.service().drain(5s));
+  EXPECT_FALSE(now->answered());
+  given_up->cancel();
+  EXPECT_ERROR(given_up->wait(), err(EINTR));
+}
+
+TEST_F(LocksAcrossARestart, AreTheirsWhoComeBack) {
+  Server second(dir_.path(), setup_);
+  Mount other(second, {.session = std::string(kSessionIdBytes, 'o')});
+  const auto now = other.start(lock(kWrite));
+  schema::LockRequest missing = lock(kWrite).lock();
+  missing.set_handle("no such file");
+  Mount back(second, holder({missing, lock(kWrite).lock()}));
+  EXPECT_FALSE(back.attached().resumed());
+  ASSERT_EQ(back.attached().locks_kept_size(), 1);
+  EXPECT_EQ(back.attached().locks_kept(0), 1u);
+  EXPECT_ERROR(now->wait(), err(EAGAIN));
+
+  // It was taken through an open file that this server knows nothing of: closing another one leaves it.
+  const std::uint64_t open_id = EXPECT_OK(back.open(file_)).reply.open().open_id();
+  EXPECT_OK(back.close(open_id));
+  EXPECT_ERROR(other.call(lock(kWrite)), err(EAGAIN));
+  EXPECT_OK(back.call(lock(kUnlock)));
+  EXPECT_OK(other.call(lock(kWrite)));
+}
+
+TEST_F(LocksAcrossARestart, AreWaitedForSoLongAndOnce) {
+  {
+    Server second(dir_.path(), setup_);
+    Mount other(second, {.session = std::string(kSessionIdBytes, 'o')});
+    const auto waiting = other.start(lock(kWrite, true));
+    second.housekeep_after(kLockGraceDefault - 1s);
+    EXPECT_FALSE(waiting->answered());
+    second.housekeep_after(kLockGraceDefault + 1s);
+    EXPECT_OK(waiting->wait());
+    Mount late(second, holder({lock(kWrite).lock()}));
+    EXPECT_EQ(late.attached().locks_kept_size(), 0);
+    other.disconnect(true);
+    EXPECT_TRUE(second.service().drain(5s));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(setup_.lockers_dir));
+  Server third(dir_.path(), setup_);
+  Mount other(third, {.session = std::string(kSessionIdBytes, 'o')});
+  EXPECT_OK(other.call(lock(kWrite)));
+}
+
+TEST_F(LocksAcrossARestart, OfOneWhoNeverHadAnyAreNotGiven) {
+  Server second(dir_.path(), setup_);
+  Mount liar(second, {.session = std::string(kSessionIdBytes, 'l'), .locks = {lock(kWrite).lock()}});
+  EXPECT_EQ(liar.attached().locks_kept_size(), 0);
+  Mount back(second, holder({lock(kWrite).lock()}));
+  EXPECT_EQ(back.attached().locks_kept_size(), 1);
 }
 
 TEST_F(LockCalls, TestAndBadOnes) {

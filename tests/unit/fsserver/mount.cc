@@ -64,8 +64,10 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.watch = setup.watch;
   options.reply_memory_max = setup.reply_memory_max;
   options.workers = setup.workers;
+  options.leases = setup.leases;
   options.client_sessions_max = setup.client_sessions_max;
   options.client_descriptors_max = setup.client_descriptors_max;
+  options.lockers_dir = setup.lockers_dir;
   service_ = std::make_unique<FileService>(std::move(options));
 }
 
@@ -99,6 +101,8 @@ Answer Mount::attach() {
   attach.set_version(kSchemaVersion);
   attach.set_identity_real(setup_.identity_real);
   attach.set_leases(setup_.leases);
+  attach.set_log_answered(setup_.log_answered);
+  for (const schema::LockRequest& lock : setup_.locks) *attach.add_locks() = lock;
   Answer answer = call(request);
   attached_ = answer.reply.attach();
   return answer;

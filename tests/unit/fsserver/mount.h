@@ -52,6 +52,8 @@ struct ServerSetup {
   unsigned workers = kWorkersDefault;
   std::size_t client_sessions_max = 256;
   std::size_t client_descriptors_max = 65'536;
+  LeaseLimits leases = {.room_bytes = 0, .room_files = 0};
+  std::filesystem::path lockers_dir;
 };
 
 // One server process. Two of them, one after the other, on one directory: a restart.
@@ -76,6 +78,8 @@ struct MountSetup {
   bool read_only = false;
   bool identity_real = false;
   bool leases = false;
+  std::uint64_t log_answered = 0;
+  std::vector<schema::LockRequest> locks;  // held since before
 };
 
 // One client's connection. Methods named after operations send one and wait for its answer.

@@ -63,6 +63,7 @@ std::map<Request::OperationCase, Sample> samples(const std::string& root, const 
   add(false, [&](Request& r) { r.mutable_walk()->add_starts()->set_handle(root); });
   add(false, [&](Request& r) { r.mutable_read_files()->add_folders()->set_handle(root); });
   add(false, [&](Request& r) { r.mutable_lock()->set_handle(file); });
+  add(false, [&](Request& r) { r.mutable_acquire()->add_handles(root); });
   return all;
 }
 

@@ -87,7 +87,7 @@ class StrangersTest : public testing::Test {
 TEST_F(StrangersTest, NothingIsUnpackedForThem) {
   start();
   for (const auto& [header, what] : {std::pair(long_header(600, Packing::kWhereItPays), "packed"),
-                                     std::pair(long_header(5000, Packing::kNever), "long")}) {
+                                     std::pair(long_header(17'000, Packing::kNever), "long")}) {
     RawClient stranger = client();
     ASSERT_TRUE(stranger.connect());
     stranger.ask(header);

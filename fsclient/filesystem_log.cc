@@ -1,0 +1,489 @@
+// Filesystem: changes that this mount answers by itself, because nobody else is told of the directory
+// meanwhile (docs/PROTOCOL.md, "The log"). Each becomes an entry of the operation log; what is known here is
+// as if the server had made it already.
+//
+// Every method whose name ends with _here returns false, and has done nothing, where the server must be
+// asked.
+#include <fcntl.h>
+#include <limits.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "fsclient/filesystem.h"
+
+namespace tusk::client {
+namespace {
+
+constexpr std::size_t kNameMax = 255;
+constexpr std::uint64_t kOwnOpenId = 1ull << 63;
+// Above any number of a local file system's.
+constexpr std::uint64_t kOwnIno = 1ull << 62;
+constexpr ByteCount kEmptyDirectory = 4096;  // as most file systems show it
+constexpr std::uint32_t kRenameFlags = 3;    // NOREPLACE and EXCHANGE
+
+std::string alias_of(std::uint64_t number) {
+  std::string alias(1, '\xff');
+  for (int shift = 56; shift >= 0; shift -= 8) alias.push_back(static_cast<char>(number >> shift));
+  return alias;
+}
+
+const timespec& later(const timespec& one, const timespec& other) {
+  return earlier(one, other) ? other : one;
+}
+
+bool open_without_server(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return std::ranges::any_of(inode.open_files, [](const OpenFile* open) { return open->open_id == 0; });
+}
+
+Attributes attributes_of(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.attributes.value();
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- what it rests on
+
+std::optional<Filesystem::Standing> Filesystem::standing_in(Inode& directory) {
+  const TimePoint now = core_.scheduler.now();
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory || !core_.log.stands(directory.directory->exclusive) || !trust_->waited_for(now) ||
+      !core_.log.has_room() || attributes_lifetime_locked(directory) == Duration::zero())
+    return std::nullopt;
+  Standing standing{.exclusive = directory.directory->exclusive,
+                    .told = now,
+                    .directory = directory.attributes.value(),
+                    .at = core_.clock.after(directory.shown().ctime)};
+  standing.told.lease = directory.directory->exclusive_lease;
+  standing.told.cover = schema::COVER_LEASE;
+  return standing;
+}
+
+void Filesystem::note_exclusive(const InodePointer& directory, const schema::Reply& reply) {
+  if (reply.names() == schema::COVER_EXCLUSIVE)
+    note_exclusive(*directory, reply, reply.has_directory() ? &reply.directory() : nullptr);
+}
+
+void Filesystem::note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr) {
+  core_.log.grant(reply.exclusive());
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) return;
+  directory.directory->exclusive = reply.exclusive();
+  directory.directory->exclusive_lease = reply.lease();
+  if (attr == nullptr || directory.log.entries > 0) return;
+  directory.attributes.assume(Attributes::from_schema(*attr), {core_.scheduler.now(), reply.lease()});
+}
+
+// A directory that has just been made and that nobody else knows: it is empty.
+void Filesystem::note_new_directory(Inode& directory, std::uint64_t exclusive, std::uint64_t lease) {
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) directory.directory = std::make_unique<Directory>();
+  directory.directory->exclusive = exclusive;
+  directory.directory->exclusive_lease = lease;
+  directory.directory->names_complete = {core_.scheduler.now(), lease};
+}
+
+bool Filesystem::wants_exclusive() const {
+  return options_.log && trust_->lease() > Duration::zero() && !options_.read_only;
+}
+
+// Who removes in one directory after the other comes to those beside them next: their exclusiveness is had
+// before, all in one call.
+void Filesystem::acquire_around(const Asker& asker, const InodePointer& directory) {
+  constexpr std::size_t kAcquiredMax = 4096;
+  const TimePoint now = core_.scheduler.now();
+  const TimePoint removed_before = removed_at_.exchange(now);
+  TimePoint before = acquired_at_.load();
+  if (!wants_exclusive() || removed_before == TimePoint::min() || now > removed_before + kRemovingGoesOn ||
+      (before != TimePoint::min() && now < before + kAcquirePause) ||
+      !acquired_at_.compare_exchange_strong(before, now))
+    return;
+  std::vector<InodePointer> found;
+  {
+    const std::lock_guard lock(directory->mutex);
+    InodePointer parent = directory->parent.lock();
+    found.push_back(parent ? parent : directory);
+  }
+  schema::Request request;
+  std::vector<InodePointer> asked;
+  for (std::size_t next = 0; next < found.size() && asked.size() < kAcquiredMax; ++next) {
+    const std::lock_guard lock(found[next]->mutex);
+    if (!found[next]->directory) continue;
+    for (const auto& [name, known] : found[next]->directory->names)
+      if (known.inode && found.size() < kAcquiredMax) found.push_back(known.inode);
+    if (!found[next]->on_server() || core_.log.stands(found[next]->directory->exclusive)) continue;
+    request.mutable_acquire()->add_handles(found[next]->handle());
+    asked.push_back(found[next]);
+  }
+  if (asked.empty()) return;
+  remote_.ask({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kAcquire,
+              [this, asked = std::move(asked)](const Result<rpc::CallReply>& reply) {
+                if (!reply) return;
+                const schema::AcquireReply& acquired = reply->message.acquire();
+                const auto count = std::min<std::size_t>(
+                    asked.size(),
+                    static_cast<std::size_t>(std::min(acquired.names_size(), acquired.directories_size())));
+                for (std::size_t i = 0; i < count; ++i)
+                  if (acquired.names(static_cast<int>(i)) == schema::COVER_EXCLUSIVE)
+                    note_exclusive(*asked[i], reply->message, &acquired.directories(static_cast<int>(i)));
+              });
+}
+
+// ---------------------------------------------------------------- what is made
+
+Filesystem::InodePointer Filesystem::new_inode(const Asker& asker, const Standing& standing,
+                                               std::uint32_t mode, std::uint64_t rdev) {
+  const InodePointer inode = core_.inodes.make();
+  const std::uint64_t number = core_.log.next_name();
+  const bool inherits = (standing.directory.mode & S_ISGID) != 0;
+  Attributes attr;
+  attr.ino = kOwnIno | number;
+  attr.mode = mode | (S_ISDIR(mode) && inherits ? S_ISGID : 0);
+  attr.nlink = S_ISDIR(mode) ? 2 : 1;
+  attr.size = S_ISDIR(mode) ? kEmptyDirectory : 0;
+  attr.uid = options_.identity.is_real() ? asker.uid : owner_uid_;
+  attr.gid = inherits ? standing.directory.gid : options_.identity.is_real() ? asker.gid : owner_gid_;
+  attr.rdev = rdev;
+  attr.atime = attr.mtime = attr.ctime = standing.at;
+  attr.no_xattrs = true;
+  const std::lock_guard lock(inode->mutex);
+  inode->log.number = number;
+  inode->log.alias = alias_of(number);
+  inode->log.made_under = standing.exclusive;
+  inode->log.shown_ino = attr.ino;
+  inode->attributes.assume(attr, standing.learnt());
+  if (S_ISREG(mode)) {
+    inode->file = std::make_unique<FileState>(core_.cache, inode);
+    inode->file->capability_absent = true;
+  }
+  return inode;
+}
+
+bool Filesystem::append_making(const Asker& asker, const Standing& standing, const InodePointer& directory,
+                               const std::string& name, const InodePointer& inode, schema::Request entry) {
+  // From before the first change here on: an answer to an earlier entry must not undo it.
+  const auto in_log = std::pair(facts_.begin_entry(directory), facts_.begin_entry(inode));
+  entry.set_alias(inode->log.number);
+  entry.set_made_at_ns(to_unix_ns(standing.at));
+  names_.changed(*directory, name, inode, standing.told);
+  assume_changed(*directory, standing, S_ISDIR(attributes_of(*inode).mode) ? 1 : 0);
+  auto answered = [this, directory, name, inode, told = standing.told,
+                   in_log](const Result<schema::Reply>& reply) {
+    const schema::Node* node = nullptr;
+    if (reply) node = reply->has_open() ? &reply->open().node() : &reply->node().node();
+    if (reply && node->handle().empty())
+      return not_made(directory, name, inode,
+                      {ErrorCode::kMalformed, "a file that was made without a handle"});
+    if (!reply) return not_made(directory, name, inode, reply.error());
+    inode->arrive(node->handle());
+    core_.inodes.adopt(inode);
+    facts_.learn_logged(*inode, node->attr(), Told(told.started, *reply, {}));
+    if (S_ISDIR(node->attr().mode()) && reply->node().made_names() == schema::COVER_LIFETIME)
+      lose_names(inode);
+    write_behind_.handle_arrival(inode);
+  };
+  if (core_.log.append(standing.exclusive, asker, std::move(entry), {}, std::move(answered))) return true;
+  names_.changed_somehow(*directory, name);
+  return false;
+}
+
+// Of a directory that this mount has made: the server does not tell it of changes by others.
+void Filesystem::lose_names(const InodePointer& directory) {
+  std::vector<std::string> names;
+  for (const auto& [name, known] : facts_.forget(*directory, false, true)) names.push_back(name);
+  facts_.drop_kernel_names(directory, std::move(names));
+}
+
+void Filesystem::not_made(const InodePointer& directory, const std::string& name, const InodePointer& inode,
+                          const Error& error) {
+  {
+    const std::lock_guard lock(inode->mutex);
+    inode->log.failed = error;
+  }
+  write_behind_.give_up(inode, error);
+  not_done(directory, name, error);
+}
+
+// Programs have been told that it was done. Whoever has it open is told at its close; everybody by `tusk
+// status`.
+void Filesystem::not_done(const InodePointer& directory, const std::string& name, const Error& error) {
+  names_.changed_somehow(*directory, name);
+  facts_.drop_kernel_names(directory, {name});
+  core_.last_error.set("'" + name + "': what was answered before could not be done: " + error.message());
+}
+
+void Filesystem::assume_changed(Inode& directory, const Standing& standing, int links) {
+  const std::lock_guard lock(directory.mutex);
+  Attributes attr = directory.attributes.value();
+  attr.mtime = attr.ctime = standing.at;
+  attr.nlink = static_cast<std::uint32_t>(static_cast<int>(attr.nlink) + links);
+  directory.attributes.assume(attr, standing.learnt());
+  directory.log.assumed_under = standing.exclusive;
+  directory.log.shown_ctime.reset();
+  core_.loans.withdraw_locked(directory);
+}
+
+bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, const std::string& name,
+                             std::uint32_t mode, std::uint32_t flags, Done<CreateReply>& done) {
+  const auto standing = standing_in(*directory);
+  if (!standing || name.size() > kNameMax || (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0) return false;
+  if (names_.lookup(*directory, name).kind != NameAnswer::Kind::kAbsent) return false;
+  const InodePointer inode = new_inode(asker, *standing, S_IFREG | (mode & 07777), 0);
+  const std::uint64_t open_id = kOwnOpenId | core_.log.next_name();
+  schema::Request entry;
+  schema::CreateRequest& create = *entry.mutable_create();
+  create.set_parent(directory->name_in_log());
+  create.set_name(name);
+  create.set_mode(mode);
+  create.set_flags(flags);
+  create.set_open_id(open_id);
+  if (!append_making(asker, *standing, directory, name, inode, std::move(entry))) return false;
+  const Handle handle = new_file(inode, open_id, flags);
+  done(CreateReply{changed_entry(inode, standing->learnt()), {handle, false}});
+  return true;
+}
+
+bool Filesystem::make_node_here(const Asker& asker, const InodePointer& directory, const std::string& name,
+                                std::uint32_t mode, std::uint64_t rdev, const std::string& target,
+                                Done<EntryReply>& done) {
+  const auto standing = standing_in(*directory);
+  if (!standing || name.size() > kNameMax || target.size() >= PATH_MAX) return false;
+  // Whether the server may make a device is for it to say.
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return false;
+  if (names_.lookup(*directory, name).kind != NameAnswer::Kind::kAbsent) return false;
+  const InodePointer inode = new_inode(asker, *standing, S_ISLNK(mode) ? S_IFLNK | 0777 : mode, rdev);
+  if (S_ISDIR(mode)) note_new_directory(*inode, standing->exclusive, standing->told.lease);
+  if (S_ISLNK(mode)) {
+    const std::lock_guard lock(inode->mutex);
+    inode->link_target = target;
+    inode->attributes.adjust([&](Attributes& attr) { attr.size = target.size(); });
+  }
+  schema::Request entry;
+  schema::MakeNodeRequest& make = *entry.mutable_make_node();
+  make.set_parent(directory->name_in_log());
+  make.set_name(name);
+  make.set_mode(mode);
+  make.set_target(target);
+  make.set_rdev(rdev);
+  if (!append_making(asker, *standing, directory, name, inode, std::move(entry))) return false;
+  done(changed_entry(inode, standing->learnt()));
+  return true;
+}
+
+// ---------------------------------------------------------------- what is removed and renamed
+
+// Of a directory that is ours alone and all names of which are known; else nothing is known of it.
+std::optional<bool> Filesystem::known_empty(Inode& directory) {
+  const TimePoint now = core_.scheduler.now();
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory || !core_.log.stands(directory.directory->exclusive) ||
+      !core_.trust.may_use(Fact::kAbsence, directory.directory->names_complete, now))
+    return std::nullopt;
+  return std::ranges::none_of(directory.directory->names,
+                              [](const auto& name) { return name.second.inode != nullptr; });
+}
+
+void Filesystem::unlinked_here(Inode& inode, const timespec& at) {
+  const std::lock_guard lock(inode.mutex);
+  if (inode.file) inode.file->touched_by_us = true;
+  const timespec shown = inode.shown().ctime;
+  inode.attributes.adjust([&](Attributes& attr) {
+    attr.nlink = attr.is_directory() || attr.nlink == 0 ? 0 : attr.nlink - 1;
+    if (attr.is_directory()) attr.size = 0;
+    attr.ctime = later(at, core_.clock.after(shown));
+  });
+  inode.log.shown_ctime.reset();
+  core_.loans.withdraw_locked(inode);
+}
+
+bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, const std::string& name,
+                             bool is_directory, Done<void>& done) {
+  const auto standing = standing_in(*directory);
+  if (!standing) return false;
+  const NameAnswer known = names_.lookup(*directory, name);
+  if (known.kind != NameAnswer::Kind::kExists || open_without_server(*known.inode)) return false;
+  const InodePointer& removed = known.inode;
+  if (attributes_of(*removed).is_directory() != is_directory) return false;
+  if (is_directory) {
+    const std::optional<bool> empty = known_empty(*removed);
+    if (!empty) return false;
+    if (!*empty) {
+      done(fail(from_errno(ENOTEMPTY), "rmdir"));
+      return true;
+    }
+  }
+  schema::Request entry;
+  schema::RemoveRequest& remove = *entry.mutable_remove();
+  remove.set_parent(directory->name_in_log());
+  remove.set_name(name);
+  remove.set_directory(is_directory);
+  remove.set_expected(removed->name_in_log());
+  const auto in_log = std::pair(facts_.begin_entry(directory), facts_.begin_entry(removed));
+  auto answered = [this, directory, name, removed, told = standing->told,
+                   in_log](const Result<schema::Reply>& reply) {
+    if (!reply) return not_done(directory, name, reply.error());
+    if (reply->remove().has_attr())
+      facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
+  };
+  names_.changed(*directory, name, nullptr, standing->told);
+  if (!core_.log.append(standing->exclusive, asker, std::move(entry), {}, std::move(answered))) {
+    names_.changed_somehow(*directory, name);
+    return false;
+  }
+  assume_changed(*directory, *standing, is_directory ? -1 : 0);
+  unlinked_here(*removed, standing->at);
+  done({});
+  return true;
+}
+
+bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const std::string& old_name,
+                             const InodePointer& to, const std::string& new_name, std::uint32_t flags,
+                             Done<void>& done) {
+  const auto standing = standing_in(*from);
+  const auto standing_there = standing_in(*to);
+  if (!standing || !standing_there || standing->exclusive != standing_there->exclusive ||
+      (flags & kRenameFlags) != 0 || new_name.size() > kNameMax)
+    return false;
+  const NameAnswer old = names_.lookup(*from, old_name);
+  const NameAnswer there = names_.lookup(*to, new_name);
+  if (old.kind != NameAnswer::Kind::kExists || there.kind == NameAnswer::Kind::kUnknown ||
+      old.inode == there.inode)
+    return false;
+  const InodePointer moved = old.inode;
+  const InodePointer replaced = there.inode;
+  const bool is_directory = attributes_of(*moved).is_directory();
+  if (replaced && (is_directory || attributes_of(*replaced).is_directory() || open_without_server(*replaced)))
+    return false;
+  schema::Request entry;
+  schema::RenameRequest& rename = *entry.mutable_rename();
+  rename.set_old_parent(from->name_in_log());
+  rename.set_old_name(old_name);
+  rename.set_new_parent(to->name_in_log());
+  rename.set_new_name(new_name);
+  rename.set_expected(moved->name_in_log());
+  if (replaced) rename.set_replaced(replaced->name_in_log());
+  const auto in_log = std::array{facts_.begin_entry(from), facts_.begin_entry(to), facts_.begin_entry(moved),
+                                 facts_.begin_entry(replaced)};
+  auto answered = [this, from, old_name, to, new_name, in_log](const Result<schema::Reply>& reply) {
+    if (reply) return;
+    not_done(from, old_name, reply.error());
+    not_done(to, new_name, reply.error());
+  };
+  if (from == to) {
+    names_.changed(*from, {{old_name, nullptr}, {new_name, moved}}, standing->told);
+  } else {
+    names_.changed(*from, old_name, nullptr, standing->told);
+    names_.changed(*to, new_name, moved, standing_there->told);
+  }
+  if (!core_.log.append(standing->exclusive, asker, std::move(entry), {}, std::move(answered))) {
+    names_.changed_somehow(*from, old_name);
+    names_.changed_somehow(*to, new_name);
+    return false;
+  }
+  const int links = is_directory && from != to ? 1 : 0;
+  assume_changed(*from, *standing, -links);
+  if (from != to) assume_changed(*to, *standing_there, links);
+  if (replaced) unlinked_here(*replaced, standing->at);
+  {
+    const std::lock_guard lock(moved->mutex);
+    if (moved->file) moved->file->touched_by_us = true;
+    const timespec shown = moved->shown().ctime;
+    moved->attributes.adjust(
+        [&](Attributes& attr) { attr.ctime = later(standing->at, core_.clock.after(shown)); });
+    moved->log.shown_ctime.reset();
+    core_.loans.withdraw_locked(*moved);
+  }
+  done({});
+  return true;
+}
+
+// ---------------------------------------------------------------- attributes
+
+bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& inode, NewAttributes changes,
+                                     Done<AttributesReply>& done) {
+  if (changes.size || !trust_->waited_for(core_.scheduler.now())) return false;
+  std::uint64_t exclusive = 0;
+  {
+    const std::lock_guard lock(inode->mutex);
+    exclusive = inode->log.made_under;
+    const Attributes& attr = inode->attributes.value();
+    const bool gives_away =
+        (changes.uid && *changes.uid != attr.uid) || (changes.gid && *changes.gid != attr.gid);
+    if (gives_away && (!options_.identity.is_real() || asker.uid != 0)) return false;
+  }
+  if (!core_.log.stands(exclusive) || !core_.log.has_room() || !write_behind_.hand_to_log(inode))
+    return false;
+  timespec now{};
+  {
+    const std::lock_guard lock(inode->mutex);
+    now = core_.clock.after(inode->shown().ctime);
+  }
+  for (std::optional<NewTime>* time : {&changes.atime, &changes.mtime})
+    if (*time && std::holds_alternative<TimeNow>(**time)) *time = now;
+  schema::Request entry;
+  write_set_attributes(*entry.mutable_setattr(), changes);
+  entry.mutable_setattr()->set_handle(inode->name_in_log());
+  const auto in_log = facts_.begin_entry(inode);
+  const Attributes before = attributes_of(*inode);
+  {
+    const std::lock_guard lock(inode->mutex);
+    entry.mutable_setattr()->set_open_id(inode->any_open_id());
+    inode->attributes.adjust([&](Attributes& attr) {
+      if (changes.mode) attr.mode = (attr.mode & S_IFMT) | (*changes.mode & 07777);
+      if (changes.uid) attr.uid = *changes.uid;
+      if (changes.gid) attr.gid = *changes.gid;
+      if (changes.atime) attr.atime = std::get<timespec>(*changes.atime);
+      if (changes.mtime) attr.mtime = std::get<timespec>(*changes.mtime);
+      attr.ctime = now;
+    });
+    inode->log.shown_ctime.reset();
+    core_.loans.withdraw_locked(*inode);
+  }
+  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply) {
+    if (reply) return facts_.learn_logged(*inode, reply->attr().attr(), Told(started, *reply, {}));
+    core_.last_error.set("attributes that were answered before could not be set: " + reply.error().message());
+    const std::lock_guard lock(inode->mutex);
+    inode->attributes.expire(core_.scheduler.now());
+    core_.loans.withdraw_locked(*inode);
+    if (inode->file) write_behind_.note_error_locked(*inode, reply.error());
+  };
+  if (!core_.log.append(exclusive, asker, std::move(entry), {}, std::move(answered))) {
+    const std::lock_guard lock(inode->mutex);
+    inode->attributes.adjust([&](Attributes& attr) { attr = before; });
+    return false;
+  }
+  done(changed_attributes(*inode));
+  return true;
+}
+
+// ---------------------------------------------------------------- ends
+
+// The open ends behind the writes that went through it.
+void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
+  schema::Request entry;
+  entry.mutable_close()->set_open_id(open_id);
+  if (core_.log.append(exclusive, {}, entry, {}, [](const Result<schema::Reply>&) {})) return;
+  core_.log.when_answered([this, entry = std::move(entry)]() mutable {
+    remote_.ask({}, std::move(entry), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
+  });
+}
+
+void Filesystem::flush_all(Done<void> done) {
+  write_behind_.flush_all([this, done = std::move(done)](Result<void> flushed) mutable {
+    core_.log.when_answered(
+        [flushed = std::move(flushed), done = std::move(done)]() mutable { done(std::move(flushed)); });
+  });
+}
+
+bool Filesystem::in_log(std::initializer_list<InodePointer> inodes) {
+  return std::ranges::any_of(inodes, [](const InodePointer& inode) {
+    if (!inode) return false;
+    const std::lock_guard lock(inode->mutex);
+    return inode->log.entries > 0;
+  });
+}
+
+}  // namespace tusk::client

@@ -1,0 +1,243 @@
+#include "fsclient/operation_log.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tusk::client {
+namespace {
+
+SharedBytes joined(const std::vector<SharedBytes>& pieces) {
+  if (pieces.empty()) return {};
+  if (pieces.size() == 1) return pieces.front();
+  ByteCount size = 0;
+  for (const SharedBytes& piece : pieces) size += piece.size();
+  const MutableSharedBytes all = allocate_bytes(size);
+  auto place = all.bytes.begin();
+  for (const SharedBytes& piece : pieces) place = std::ranges::copy(piece.bytes, place).out;
+  return all.first(size);
+}
+
+}  // namespace
+
+std::map<std::uint64_t, OperationLog::Batch> OperationLog::first_batch() {
+  std::map<std::uint64_t, Batch> batches;
+  batches.try_emplace(1);
+  return batches;
+}
+
+// ---------------------------------------------------------------- exclusiveness
+
+void OperationLog::grant(std::uint64_t exclusive) {
+  const std::lock_guard lock(mutex_);
+  granted_ = std::max(granted_, exclusive);
+}
+
+bool OperationLog::stands(std::uint64_t exclusive) const {
+  const std::lock_guard lock(mutex_);
+  return exclusive > over_;
+}
+
+void OperationLog::take_back(std::uint64_t exclusive, Task answered) {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = std::max(over_, exclusive);
+  }
+  when_answered(std::move(answered));
+}
+
+void OperationLog::take_back_all() {
+  const std::lock_guard lock(mutex_);
+  over_ = std::max(over_, granted_);
+}
+
+// ---------------------------------------------------------------- entries
+
+bool OperationLog::append(std::uint64_t exclusive, const Asker& asker, schema::Request entry,
+                          SharedBytes bytes, Answer done) {
+  remote_.identify(asker, entry);
+  std::optional<std::uint64_t> full;
+  bool first = false;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (exclusive <= over_) return false;
+    number = batches_.rbegin()->first;
+    Batch& batch = batches_.rbegin()->second;
+    first = batch.entries.empty();
+    // Of what is known to be answered now entries use the server's names, not their aliases.
+    if (first) batch.call.message.mutable_log()->set_answered(answered_locked());
+    const ByteCount size = bytes.size() + entry.ByteSizeLong();
+    batch.size += size;
+    *batch.call.message.mutable_log()->add_entries() = std::move(entry);
+    if (bytes.size() > 0) batch.bytes.push_back(std::move(bytes));
+    batch.entries.push_back({size, std::move(done)});
+    ++entries_;
+    bytes_ += size;
+    if (batch.entries.size() >= kBatchEntries || batch.size >= kBatchBytes) full = seal();
+  }
+  if (full) {
+    send(*full);
+  } else if (first) {
+    scheduler_.post_after(kBatchAge, [this, number] {
+      std::optional<std::uint64_t> aged;
+      {
+        const std::lock_guard lock(mutex_);
+        if (batches_.rbegin()->first == number) aged = seal();
+      }
+      if (aged) send(*aged);
+    });
+  }
+  return true;
+}
+
+std::optional<std::uint64_t> OperationLog::seal() {
+  auto& [number, batch] = *batches_.rbegin();
+  if (batch.entries.empty()) return std::nullopt;
+  batch.call.message.mutable_log()->set_number(number);
+  batches_.try_emplace(number + 1);
+  return number;
+}
+
+void OperationLog::send(std::uint64_t number) {
+  rpc::CallRequest call;
+  std::vector<SharedBytes> bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    Batch& batch = batches_.at(number);
+    call = std::move(batch.call);
+    bytes = std::move(batch.bytes);
+  }
+  call.body = joined(bytes);
+  call.priority = rpc::Priority::kBulk;
+  remote_.mutate_with_body(
+      {}, std::move(call), schema::Reply::kLog,
+      [this, number](Result<rpc::CallReply> reply) { arrived(number, std::move(reply)); });
+}
+
+// ---------------------------------------------------------------- answers
+
+void OperationLog::arrived(std::uint64_t number, Result<rpc::CallReply> reply) {
+  {
+    const std::lock_guard lock(mutex_);
+    Batch& batch = batches_.at(number);
+    if (!reply) {
+      batch.reply = std::unexpected(reply.error());
+    } else if (static_cast<std::size_t>(reply->message.log().replies_size()) != batch.entries.size()) {
+      batch.reply = fail(ErrorCode::kMalformed, "a LOG's reply that answers another number of entries");
+    } else {
+      batch.reply = std::move(reply->message);
+    }
+    if (std::exchange(handing_on_, true)) return;
+  }
+  hand_on();
+}
+
+void OperationLog::hand_on() {
+  for (;;) {
+    Batch batch;
+    {
+      const std::lock_guard lock(mutex_);
+      Batch& oldest = batches_.begin()->second;
+      if (!oldest.reply) {
+        handing_on_ = false;
+        return;
+      }
+      batch = std::move(oldest);
+      oldest.reply.reset();  // stays until its entries know: nobody who waits for them goes on before
+    }
+    answer(batch);
+    {
+      const std::lock_guard lock(mutex_);
+      batches_.erase(batches_.begin());
+      entries_ -= batch.entries.size();
+      for (const Entry& entry : batch.entries) bytes_ -= entry.bytes;
+    }
+    wake();
+  }
+}
+
+void OperationLog::answer(Batch& batch) {
+  for (std::size_t i = 0; i < batch.entries.size(); ++i) {
+    // What it holds goes with it: an inode's count of entries must not outlast them.
+    Answer done = std::move(batch.entries[i].done);
+    if (!*batch.reply) {
+      done(std::unexpected(batch.reply->error()));
+      continue;
+    }
+    schema::Reply& reply = *(*batch.reply)->mutable_log()->mutable_replies(static_cast<int>(i));
+    if (reply.error() != 0)
+      done(fail(static_cast<ErrorCode>(reply.error()), reply.message()));
+    else
+      done(std::move(reply));
+  }
+}
+
+// ---------------------------------------------------------------- waiting
+
+void OperationLog::when_answered(Task then) {
+  std::optional<std::uint64_t> waited_for;
+  {
+    const std::lock_guard lock(mutex_);
+    waited_for = seal();
+    if (batches_.size() > 1) {
+      waiters_.push_back({batches_.rbegin()->first - 1, std::move(then)});
+      then = nullptr;
+    }
+  }
+  if (waited_for) send(*waited_for);
+  if (then) then();
+}
+
+bool OperationLog::has_room() const {
+  const std::lock_guard lock(mutex_);
+  return has_room_locked();
+}
+
+void OperationLog::when_room(Task then) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_room_locked()) {
+      waiting_for_room_.push_back(std::move(then));
+      return;
+    }
+  }
+  then();
+}
+
+void OperationLog::wake() {
+  std::vector<Task> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t answered = answered_locked();
+    std::erase_if(waiters_, [&](Waiter& waiter) {
+      if (waiter.number > answered) return false;
+      ready.push_back(std::move(waiter.then));
+      return true;
+    });
+    if (has_room_locked())
+      for (Task& task : std::exchange(waiting_for_room_, {})) ready.push_back(std::move(task));
+  }
+  for (Task& task : ready) scheduler_.post(std::move(task));
+}
+
+std::size_t OperationLog::entries() const {
+  const std::lock_guard lock(mutex_);
+  return entries_;
+}
+
+ByteCount OperationLog::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+std::uint64_t OperationLog::sent() const {
+  const std::lock_guard lock(mutex_);
+  return batches_.rbegin()->first - 1;
+}
+
+std::uint64_t OperationLog::answered() const {
+  const std::lock_guard lock(mutex_);
+  return answered_locked();
+}
+
+}  // namespace tusk::client

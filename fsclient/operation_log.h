@@ -1,0 +1,122 @@
+// The changes that this mount has answered by itself, on their way to the server: one log, in the order in
+// which they were made (docs/PROTOCOL.md, "The log").
+//
+// Entries are gathered into LOGs, which are sent without waiting for one another; the server carries them out
+// in their order, and their answers are handed on in their order, too. What it does not do: know what entries
+// mean (filesystem_log.cc), or send again (rpc::Caller does).
+//
+// Entries are taken only under an exclusiveness that the server has not taken back: append() and take_back()
+// decide that under one lock, so that behind take_back()'s answer there is no entry left.
+//
+// Thread-safe; its mutex is a leaf. Answers run on the network thread, one at a time, with no lock held.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "fsclient/remote.h"
+#include "fsclient/scheduler.h"
+#include "proto/base/result.h"
+#include "proto/base/shared_bytes.h"
+
+namespace tusk::client {
+
+class OperationLog {
+ public:
+  using Answer = std::move_only_function<void(Result<schema::Reply>)>;
+  using Task = std::move_only_function<void()>;
+
+  // Unanswered, at most: what the server keeps room for on its disk.
+  static constexpr std::size_t kEntriesMax = 16'384;
+  static constexpr ByteCount kBytesMax = 64 * 1024 * 1024;
+  // LOGs on their way: the server keeps that many of those that come before their turn.
+  static constexpr std::size_t kInFlightMax = 512;
+  // Of one LOG: it goes when it is full, when somebody waits for it, or when it is so old.
+  static constexpr std::size_t kBatchEntries = 256;
+  static constexpr ByteCount kBatchBytes = 192 * 1024;
+  static constexpr Duration kBatchAge = std::chrono::milliseconds(1);
+
+  // Both must outlive it.
+  OperationLog(Remote& remote, Scheduler& scheduler) : remote_(remote), scheduler_(scheduler) {}
+
+  // The server has given exclusiveness under this number.
+  void grant(std::uint64_t exclusive);
+  // It has not been taken back. 0 never stands.
+  [[nodiscard]] bool stands(std::uint64_t exclusive) const;
+
+  // False: the exclusiveness is over, and nothing was taken. `bytes` are those of a WRITE.
+  [[nodiscard]] bool append(std::uint64_t exclusive, const Asker& asker, schema::Request entry,
+                            SharedBytes bytes, Answer done);
+  // An alias or an open id of this mount's own, never given before.
+  [[nodiscard]] std::uint64_t next_name() { return next_name_++; }
+
+  // All that was appended until now has been answered. On a worker, or at once.
+  void when_answered(Task then);
+  [[nodiscard]] bool has_room() const;
+  // There is room again. On a worker, or at once.
+  void when_room(Task then);
+
+  // All exclusiveness up to this number is over; `answered` runs when the log is out.
+  void take_back(std::uint64_t exclusive, Task answered);
+  // Another server process, or the leases are over: nothing is exclusive.
+  void take_back_all();
+
+  [[nodiscard]] std::size_t entries() const;
+  [[nodiscard]] ByteCount bytes() const;
+  // Every LOG up to this number has been answered; none above that has been sent.
+  [[nodiscard]] std::uint64_t answered() const;
+  [[nodiscard]] std::uint64_t sent() const;
+
+ private:
+  struct Entry {
+    ByteCount bytes = 0;
+    Answer done;
+  };
+  struct Batch {
+    rpc::CallRequest call;
+    std::vector<SharedBytes> bytes;
+    ByteCount size = 0;  // of them, and about that of the entries
+    std::vector<Entry> entries;
+    std::optional<Result<schema::Reply>> reply;
+  };
+  struct Waiter {
+    std::uint64_t number = 0;  // every LOG up to it
+    Task then;
+  };
+
+  // With the mutex held: closes the open batch. The call is to be sent once the mutex is let go.
+  [[nodiscard]] std::optional<std::uint64_t> seal();
+  void send(std::uint64_t number);
+  void arrived(std::uint64_t number, Result<rpc::CallReply> reply);
+  void hand_on();
+  static void answer(Batch& batch);
+  void wake();
+  [[nodiscard]] std::uint64_t answered_locked() const { return batches_.begin()->first - 1; }
+  [[nodiscard]] bool has_room_locked() const {
+    return entries_ < kEntriesMax && bytes_ < kBytesMax && batches_.size() <= kInFlightMax;
+  }
+
+  Remote& remote_;
+  Scheduler& scheduler_;
+  std::atomic<std::uint64_t> next_name_{1};
+
+  mutable std::mutex mutex_;
+  std::uint64_t granted_ = 0;
+  std::uint64_t over_ = 0;
+  // By number: those on their way and, last, the one that is being gathered, which may be empty.
+  std::map<std::uint64_t, Batch> batches_ = first_batch();
+  std::size_t entries_ = 0;
+  ByteCount bytes_ = 0;
+  bool handing_on_ = false;
+  std::vector<Waiter> waiters_;
+  std::vector<Task> waiting_for_room_;
+
+  [[nodiscard]] static std::map<std::uint64_t, Batch> first_batch();
+};
+
+}  // namespace tusk::client

@@ -1,0 +1,49 @@
+// What the entries of a session's LOGs call nodes that earlier entries make: the client has no handles of
+// them yet.
+//
+// A handle on the wire is an alias if it is 9 bytes, 0xff and a number; handles of any server are longer
+// (handle_codec.h). Not thread-safe: used by the LOG whose turn it is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "proto/base/result.h"
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::server {
+
+constexpr std::size_t kAliasesMax = 65'536;  // of a session
+
+class AliasTable {
+ public:
+  // Of the LOG of this number. When there are too many the node gets none.
+  void define(std::uint64_t alias, std::uint64_t log, std::string handle);
+  // Making what would have been called so has failed.
+  void drop(std::uint64_t alias) { nodes_.erase(alias); }
+  // Those of LOGs up to this one.
+  void forget(std::uint64_t answered);
+  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+
+  // Handles in place of the aliases in an entry. ESTALE: nothing is called so, since making it has failed.
+  [[nodiscard]] Result<void> replace(schema::Request& entry) const;
+
+ private:
+  struct Node {
+    std::uint64_t log;
+    std::string handle;
+  };
+  [[nodiscard]] Result<void> replace(std::string& handle) const;
+
+  std::unordered_map<std::uint64_t, Node> nodes_;
+};
+
+// nullopt: it is none.
+[[nodiscard]] std::optional<std::uint64_t> alias_of(std::string_view handle);
+// How it looks in place of a handle.
+[[nodiscard]] std::string handle_of_alias(std::uint64_t alias);
+
+}  // namespace tusk::server

@@ -1,0 +1,103 @@
+// FileService's LOGs: each in its turn, once, its entries like any other request (docs/PROTOCOL.md, "The
+// log").
+#include "fsserver/exclusive_names.h"
+#include "fsserver/file_service.h"
+#include "fsserver/log_run.h"
+
+namespace tusk::server {
+
+void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
+                              const std::shared_ptr<Attachment>& attachment) {
+  const schema::LogRequest& log = incoming->message().log();
+  const SharedSession session = attachment->session;
+  leases_.note_log(session->number(), LeaseTable::Log::kCame);
+  session->log_turns().skip_to(log.answered());
+  const LogTicket ticket{.number = log.number(), .waiting = waiting, .attachment = attachment};
+  switch (session->log_turns().arrive(ticket)) {
+    case LogTurns::Verdict::kRepeat:
+      return submit_log(session, ticket, Turn::kNot);
+    case LogTurns::Verdict::kFull:
+      return refuse(*waiting, ErrorCode::kLimitExceeded, "too many LOGs before their turn");
+    case LogTurns::Verdict::kWaits:
+      if (auto next = session->log_turns().take()) submit_log(session, std::move(*next), Turn::kIts);
+  }
+}
+
+void FileService::submit_log(const SharedSession& session, LogTicket ticket, Turn turn) {
+  const Waiting waiting = ticket.waiting;
+  const bool queued = workers_.submit(
+      Lane::kData, [this, session, ticket = std::move(ticket), turn] { run_log(session, ticket, turn); });
+  if (queued) return;
+  refuse(*waiting, ErrorCode::kLimitExceeded, "too many calls at once");
+  if (turn == Turn::kIts) pass_log_turn(session);
+}
+
+void FileService::pass_log_turn(const SharedSession& session) {
+  if (auto next = session->log_turns().pass()) submit_log(session, std::move(*next), Turn::kIts);
+}
+
+void FileService::run_log(const SharedSession& session, const LogTicket& ticket, Turn turn) {
+  const auto attachment = ticket.attachment.lock();
+  const Incoming incoming = ticket.waiting->take();
+  const auto pass = [&] {
+    if (turn == Turn::kIts) pass_log_turn(session);
+  };
+  if (!incoming || !attachment) return pass();  // the client sends it again
+  const std::uint64_t sequence = incoming->message().sequence();
+  if (sequence != 0 && !begin_once(incoming, *session)) return pass();
+  if (turn == Turn::kIts && session->log_turns().begin(ticket.number))
+    return carry_out_log(incoming, attachment);
+  schema::Reply reply;
+  reply.set_error(static_cast<std::uint32_t>(ErrorCode::kCancelled));
+  reply.set_message("a LOG that has been answered");
+  if (sequence != 0) session->replies().finish(sequence, reply);
+  incoming->reply(std::move(reply));
+  pass();
+}
+
+void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment) {
+  const schema::LogRequest& log = incoming->message().log();
+  AliasTable& aliases = attachment->session->aliases();
+  const LogTurns& turns = attachment->session->log_turns();
+  leases_.note_log(attachment->session->number(), LeaseTable::Log::kBegun);
+  aliases.forget(log.answered());
+  Result<void> suits = check_log(log, incoming->body().size());
+  if (suits && attachment->read_only) suits = fail(from_errno(EROFS), "the export is read-only");
+  if (!suits) {
+    schema::Reply refused;
+    refused.set_error(static_cast<std::uint32_t>(suits.error().code));
+    refused.set_message(suits.error().context);
+    return finish_log(incoming, *attachment, std::move(refused));
+  }
+  const auto run_entry =
+      [this, attachment,
+       terms = LogTerms{.again = log.again() || turns.may_be_done(log.number())}](Incoming entry) {
+        const Operation& operation = *find_operation(entry->message().operation_case());
+        Admitted call{.operation = &operation,
+                      .incoming = std::move(entry),
+                      .attachment = attachment,
+                      .reservations = {},
+                      .log = terms};
+        if (attachment->watch && mutates(operation, call.incoming->message()))
+          begin_change(std::move(call));
+        else
+          carry_out(std::move(call), {});
+      };
+  const auto done = [this, incoming, attachment](schema::Reply reply) {
+    finish_log(incoming, *attachment, std::move(reply));
+  };
+  std::make_shared<LogRun>(incoming, aliases, run_entry, done)->go_on();
+}
+
+void FileService::finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply) {
+  const SharedSession session = attachment.session;
+  const std::uint64_t sequence = incoming->message().sequence();
+  if (sequence != 0) session->replies().finish(sequence, reply);
+  leases_.note_log(session->number(), LeaseTable::Log::kDone);
+  if (leases_.has_exclusive(session->number()) && !has_room(leases_, session->number(), *attachment.exported))
+    leases_.end_exclusive(session->number());
+  incoming->reply(std::move(reply));
+  pass_log_turn(session);
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,62 @@
+#include "fsserver/log_turns.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tusk::server {
+
+void LogTurns::skip_to(std::uint64_t answered) {
+  const std::lock_guard lock(mutex_);
+  if (!taken_ && answered != UINT64_MAX) next_ = std::max(next_, answered + 1);
+}
+
+void LogTurns::note_sent_before(std::uint64_t sent) {
+  const std::lock_guard lock(mutex_);
+  sent_before_ = sent;
+}
+
+bool LogTurns::may_be_done(std::uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  return number <= sent_before_;
+}
+
+LogTurns::Verdict LogTurns::arrive(const LogTicket& ticket) {
+  std::optional<LogTicket> replaced;  // let go after the mutex
+  const std::lock_guard lock(mutex_);
+  if (ticket.number < next_) return Verdict::kRepeat;
+  // The next one is always let in: all others wait for it.
+  const bool full = early_.size() >= kEarlyLogsMax && !early_.contains(ticket.number);
+  if (full && ticket.number != next_) return Verdict::kFull;
+  // The same number once more: by another connection, after the one before was lost.
+  if (const auto found = early_.find(ticket.number); found != early_.end()) replaced = found->second;
+  early_[ticket.number] = ticket;
+  return Verdict::kWaits;
+}
+
+bool LogTurns::begin(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (number != next_) return false;
+  ++next_;
+  return true;
+}
+
+std::optional<LogTicket> LogTurns::take() {
+  const std::lock_guard lock(mutex_);
+  return taken_ ? std::nullopt : take_next();
+}
+
+std::optional<LogTicket> LogTurns::pass() {
+  const std::lock_guard lock(mutex_);
+  return take_next();
+}
+
+std::optional<LogTicket> LogTurns::take_next() {
+  const auto first = early_.begin();
+  taken_ = first != early_.end() && first->first <= next_;
+  if (!taken_) return std::nullopt;
+  std::optional<LogTicket> ticket = std::move(first->second);
+  early_.erase(first);
+  return ticket;
+}
+
+}  // namespace tusk::server

@@ -1,0 +1,60 @@
+// In which order the LOGs of a session are carried out: that of their numbers, one after the other, in
+// whatever order they come. Those that come early wait here, as shells (waiting_call.h): a client that takes
+// one back gets its bytes back, and sends the number again when it is back. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "fsserver/waiting_call.h"
+
+namespace tusk::server {
+
+struct Attachment;
+
+constexpr std::size_t kEarlyLogsMax = 1024;
+
+// A LOG that has come.
+struct LogTicket {
+  std::uint64_t number = 0;
+  std::shared_ptr<WaitingCall> waiting;
+  std::weak_ptr<Attachment> attachment;  // weak: it holds the session, which holds this
+};
+
+class LogTurns {
+ public:
+  // Every LOG up to this number has been answered: it began in another server process, perhaps.
+  void skip_to(std::uint64_t answered);
+  // In a new session: LOGs up to this number may have been carried out by another server process.
+  void note_sent_before(std::uint64_t sent);
+  [[nodiscard]] bool may_be_done(std::uint64_t number) const;
+
+  enum class Verdict : std::uint8_t {
+    kWaits,   // take() returns it in its turn
+    kRepeat,  // its number has had its turn
+    kFull,
+  };
+  [[nodiscard]] Verdict arrive(const LogTicket& ticket);
+
+  // Whose turn it is; nullopt: it is somebody's already, or the next one has not come. Who takes it calls
+  // begin(), unless the client has taken it back meanwhile, and pass() in any case.
+  [[nodiscard]] std::optional<LogTicket> take();
+  // It is carried out now. False: its number has had its turn.
+  [[nodiscard]] bool begin(std::uint64_t number);
+  // The turn is over. Returns whose it is next.
+  [[nodiscard]] std::optional<LogTicket> pass();
+
+ private:
+  [[nodiscard]] std::optional<LogTicket> take_next();
+
+  mutable std::mutex mutex_;  // held for all of the below, and by take_next()
+  std::uint64_t next_ = 1;
+  std::uint64_t sent_before_ = 0;
+  bool taken_ = false;  // somebody has the turn
+  std::map<std::uint64_t, LogTicket> early_;
+};
+
+}  // namespace tusk::server

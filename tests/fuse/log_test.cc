@@ -1,0 +1,215 @@
+// What a mount answers by itself in directories that are its own, and how it gets to the server.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <map>
+
+#include "tests/fuse/mounted/mounted_export.h"
+
+namespace tusk::test {
+namespace {
+
+using schema::Request;
+
+std::string content_of(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "errno " + std::to_string(errno);
+  std::string bytes(200'000, '\0');
+  const ssize_t size = ::read(fd, bytes.data(), bytes.size());
+  ::close(fd);
+  bytes.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
+  return bytes;
+}
+
+void flush(MountedExport& mounted) {
+  std::promise<void> flushed;
+  mounted.filesystem().flush_all([&](const Result<void>&) { flushed.set_value(); });
+  flushed.get_future().get();
+}
+
+// What stat tells and programs remember.
+std::map<std::string, std::int64_t> facts(const std::string& path) {
+  const struct stat st = status(path);
+  return {{"ino", static_cast<std::int64_t>(st.st_ino)},
+          {"mode", st.st_mode},
+          {"size", S_ISREG(st.st_mode) ? st.st_size : 0},
+          {"mtime", st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec},
+          {"ctime", st.st_ctim.tv_sec * 1'000'000'000 + st.st_ctim.tv_nsec}};
+}
+
+class Logged : public MountedTest {
+ protected:
+  ExportSetup setup() override {
+    return {.lifetime = std::chrono::hours(1), .leases = true, .lease_all = true};
+  }
+  void SetUp() override {
+    MountedTest::SetUp();
+    // The first change asks, and gets the new directory as this mount's own.
+    if (!mounted_) return;
+    ASSERT_EQ(::mkdir(in_mount("d").c_str(), 0755), 0);
+  }
+  // Until it is gone nothing reaches the server.
+  struct OutOfReach {
+    explicit OutOfReach(LoopbackCaller& of) : caller(of) { caller.hold_back(); }
+    ~OutOfReach() { caller.go_on(); }
+    LoopbackCaller& caller;
+  };
+};
+
+TEST_F(Logged, ChangesInADirectoryOfOnesOwnNeedNoServer) {
+  {
+    const OutOfReach out(mounted_->caller());
+    write_file(in_mount("d/a"), "hello");
+    EXPECT_EQ(content_of(in_mount("d/a")), "hello");
+    EXPECT_EQ(::chmod(in_mount("d/a").c_str(), 0640), 0);
+    const timespec times[2] = {{1'000'000'000, 1}, {1'100'000'000, 123'456'789}};
+    EXPECT_EQ(::utimensat(AT_FDCWD, in_mount("d/a").c_str(), times, 0), 0);
+    EXPECT_EQ(::mkdir(in_mount("d/e").c_str(), 0700), 0);
+    write_file(in_mount("d/e/b"), "inside");
+    EXPECT_EQ(::symlink("../a", in_mount("d/e/l").c_str()), 0);
+    EXPECT_EQ(content_of(in_mount("d/e/l")), "hello");
+    write_file(in_mount("d/x"), "to be renamed");
+    EXPECT_EQ(::rename(in_mount("d/x").c_str(), in_mount("d/e/y").c_str()), 0);
+    write_file(in_mount("d/z"), "to be removed");
+    EXPECT_EQ(::unlink(in_mount("d/z").c_str()), 0);
+    EXPECT_EQ(::mkdir(in_mount("d/g").c_str(), 0700), 0);
+    EXPECT_EQ(::rmdir(in_mount("d/g").c_str()), 0);
+    EXPECT_EQ(::rmdir(in_mount("d/e").c_str()), -1);
+    EXPECT_FALSE(std::filesystem::exists(on_server("d/a")));
+    EXPECT_GT(mounted_->filesystem().pending_bytes(), 0u);
+  }
+  flush(*mounted_);
+  EXPECT_EQ(mounted_->filesystem().pending_bytes(), 0u);
+  EXPECT_EQ(content_of(on_server("d/a")), "hello");
+  const struct stat st = status(on_server("d/a"));
+  EXPECT_EQ(st.st_mode & 07777, 0640u);
+  EXPECT_EQ(st.st_mtim.tv_sec, 1'100'000'000);
+  EXPECT_EQ(st.st_mtim.tv_nsec, 123'456'789);
+  EXPECT_EQ(content_of(on_server("d/e/b")), "inside");
+  EXPECT_EQ(std::filesystem::read_symlink(on_server("d/e/l")), "../a");
+  EXPECT_EQ(content_of(on_server("d/e/y")), "to be renamed");
+  EXPECT_FALSE(std::filesystem::exists(on_server("d/z")));
+  EXPECT_FALSE(std::filesystem::exists(on_server("d/g")));
+  EXPECT_EQ(mounted_->filesystem().last_error().value().second, 0u)
+      << mounted_->filesystem().last_error().value().first;
+}
+
+TEST_F(Logged, WhatProgramsWereShownStaysSo) {
+  std::map<std::string, std::map<std::string, std::int64_t>> before;
+  const std::vector<std::string> names = {"d/plain", "d/set", "d/link", "d/dir"};
+  {
+    const OutOfReach out(mounted_->caller());
+    write_file(in_mount("d/plain"), "bytes");
+    write_file(in_mount("d/set"), "more");
+    EXPECT_EQ(::chmod(in_mount("d/set").c_str(), 0600), 0);
+    EXPECT_EQ(::symlink("plain", in_mount("d/link").c_str()), 0);
+    EXPECT_EQ(::mkdir(in_mount("d/dir").c_str(), 0755), 0);
+    for (const std::string& name : names) before[name] = facts(in_mount(name));
+  }
+  flush(*mounted_);
+  for (const std::string& name : names) EXPECT_EQ(facts(in_mount(name)), before[name]) << name;
+  // Where the server can keep it, it does.
+  EXPECT_EQ(facts(on_server("d/plain"))["mtime"], before["d/plain"]["mtime"]);
+}
+
+TEST_F(Logged, FsyncMeansTheServer) {
+  const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
+  EXPECT_EQ(::write(fd.get(), "safe", 4), 4);
+  EXPECT_EQ(::fsync(fd.get()), 0);
+  EXPECT_EQ(content_of(on_server("d/a")), "safe");
+}
+
+TEST_F(Logged, AFileThatIsNoLittleOneIsThereWhenItsCloseReturns) {
+  write_file(in_mount("d/big"), std::string(150'000, 'b'));
+  EXPECT_EQ(content_of(on_server("d/big")), std::string(150'000, 'b'));
+}
+
+TEST_F(Logged, AWriterOfAReadOnlyFileGoesOn) {
+  const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0444);
+  EXPECT_EQ(::write(fd.get(), "one", 3), 3);
+  EXPECT_EQ(::fsync(fd.get()), 0);
+  EXPECT_EQ(::write(fd.get(), " two", 4), 4);
+  EXPECT_EQ(::fsync(fd.get()), 0);
+  EXPECT_EQ(content_of(on_server("d/a")), "one two");
+}
+
+TEST_F(Logged, AnotherMountSeesAllOfItAtOnce) {
+  ExportSetup there = setup();
+  there.loopback.seed = 7;
+  MountedExport other(*mounted_, there);
+  for (int round = 0; round < 5; ++round) {
+    const std::string folder = "d/r" + std::to_string(round);
+    ASSERT_EQ(::mkdir(in_mount(folder).c_str(), 0755), 0);
+    for (int i = 0; i < 40; ++i) write_file(in_mount(folder + "/f" + std::to_string(i)), std::to_string(i));
+    for (const int i : {39, 0, 20})
+      EXPECT_EQ(content_of((other / (folder + "/f" + std::to_string(i))).string()), std::to_string(i));
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(other / folder), {}), 40);
+    // And the other way round.
+    write_file((other / (folder + "/f5")).string(), "changed");
+    EXPECT_EQ(content_of(in_mount(folder + "/f5")), "changed");
+  }
+}
+
+TEST_F(Logged, WhatCouldNotBeDoneIsToldAndShownNoLonger) {
+  {
+    const OutOfReach out(mounted_->caller());
+    write_file(in_mount("d/a"), "lost");
+    // A program on the server, of which this mount hears nothing.
+    std::filesystem::remove(on_server("d"));
+  }
+  flush(*mounted_);
+  EXPECT_THAT(mounted_->filesystem().last_error().value().first, testing::HasSubstr("'a'"));
+  EXPECT_TRUE(eventually([&] { return ::access(in_mount("d/a").c_str(), F_OK) != 0; }));
+}
+
+TEST_F(Logged, WhoHasItOpenIsToldOnce) {
+  const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
+  ASSERT_EQ(::fsync(fd.get()), 0);
+  int second = -1;
+  {
+    const OutOfReach out(mounted_->caller());
+    second = ::open(in_mount("d/b").c_str(), O_CREAT | O_WRONLY, 0644);
+    ASSERT_GE(second, 0);
+    EXPECT_EQ(::write(second, "lost", 4), 4);
+    std::filesystem::remove_all(on_server("d"));
+  }
+  EXPECT_EQ(::fsync(second), -1);
+  EXPECT_EQ(::close(second), 0) << "it has been told";
+}
+
+TEST_F(Logged, ATreeIsRemovedInAFewRoundTrips) {
+  for (int d = 0; d < 20; ++d) {
+    const std::string folder = on_server("d/t" + std::to_string(d));
+    std::filesystem::create_directory(folder);
+    for (int f = 0; f < 10; ++f) write_file(folder + "/f" + std::to_string(f), "x");
+  }
+  // As it is to a mount that comes to it anew.
+  ExportSetup there = setup();
+  there.loopback.seed = 3;
+  MountedExport other(*mounted_, there);
+  const std::string command = "timeout 60 rm -rf '" + (other / "d").string() + "'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_FALSE(std::filesystem::exists(other / "d"));
+  flush(other);
+  EXPECT_FALSE(std::filesystem::exists(on_server("d")));
+  EXPECT_LE(other.caller().calls(Request::kRemove), 8u) << "of 221 removals";
+}
+
+TEST_F(Logged, ManyFilesTakeManyFewerCalls) {
+  const std::uint64_t before = mounted_->caller().calls();
+  {
+    // A server that answers at once gets as many calls as there were moments: how many is chance.
+    const OutOfReach out(mounted_->caller());
+    for (int i = 0; i < 200; ++i) write_file(in_mount("d/f" + std::to_string(i)), "small");
+  }
+  flush(*mounted_);
+  EXPECT_LE(mounted_->caller().calls() - before, 20u) << "without the log 800";
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(content_of(on_server("d/f" + std::to_string(i))), "small");
+}
+
+}  // namespace
+}  // namespace tusk::test

@@ -1,0 +1,169 @@
+#include "fsclient/operation_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "manual_scheduler.h"
+
+namespace tusk::client {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Keeps calls until the test answers them, in any order.
+class HeldCalls final : public rpc::Caller {
+ public:
+  rpc::CallId call(rpc::CallRequest request, rpc::Completion done) override {
+    calls.push_back({std::move(request), std::move(done)});
+    return rpc::CallId(++last_);
+  }
+  void cancel(rpc::CallId) override {}
+
+  [[nodiscard]] const schema::LogRequest& log(std::size_t index) const {
+    return calls.at(index).first.message.log();
+  }
+  // Every entry succeeds, but those of these indices fail.
+  void answer(std::size_t index, const std::vector<int>& failing = {}) {
+    rpc::CallReply reply;
+    schema::LogReply& log = *reply.message.mutable_log();
+    for (int i = 0; i < this->log(index).entries_size(); ++i) log.add_replies()->mutable_empty();
+    for (const int i : failing)
+      log.mutable_replies(i)->set_error(static_cast<std::uint32_t>(from_errno(ENOSPC)));
+    std::exchange(calls.at(index).second, nullptr)(std::move(reply));
+  }
+
+  std::deque<std::pair<rpc::CallRequest, rpc::Completion>> calls;
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
+class TheLog : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kExclusive = 1;
+
+  // Entry number `number`; what becomes of it is added to `answered`.
+  bool append(int number, std::string_view bytes = {}, std::uint64_t exclusive = kExclusive) {
+    schema::Request entry;
+    entry.mutable_close()->set_open_id(static_cast<std::uint64_t>(number));
+    return log.append(
+        exclusive, {}, std::move(entry), copy_bytes(std::as_bytes(std::span(bytes))),
+        [this, number](const Result<schema::Reply>& reply) { answered.push_back(reply ? number : -number); });
+  }
+  // The open LOG goes.
+  void age() {
+    scheduler.advance(OperationLog::kBatchAge);
+    scheduler.run();
+  }
+
+  ManualScheduler scheduler;
+  HeldCalls line;
+  PathEstimate path{[] { return rpc::PathStats{.connected = true}; }, scheduler};
+  Remote remote{line, scheduler, path, schema::AttachReply()};
+  OperationLog log{remote, scheduler};
+  std::vector<int> answered;
+};
+
+TEST_F(TheLog, GathersWhatComesTogether) {
+  for (int i = 1; i <= 3; ++i) EXPECT_TRUE(append(i, std::string(i, 'x')));
+  EXPECT_TRUE(line.calls.empty());
+  age();
+  ASSERT_EQ(line.calls.size(), 1u);
+  EXPECT_EQ(line.log(0).number(), 1u);
+  EXPECT_EQ(line.log(0).entries_size(), 3);
+  EXPECT_EQ(line.calls[0].first.body.size(), 6u);
+  EXPECT_EQ(log.entries(), 3u);
+  line.answer(0);
+  EXPECT_THAT(answered, ElementsAre(1, 2, 3));
+  EXPECT_EQ(log.entries(), 0u);
+  EXPECT_EQ(log.bytes(), 0u);
+}
+
+TEST_F(TheLog, DoesNotWaitForAnswersAndHandsThemOnInOrder) {
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(append(i));
+    age();
+  }
+  ASSERT_EQ(line.calls.size(), 3u);
+  line.answer(2);
+  line.answer(1, {0});
+  EXPECT_THAT(answered, IsEmpty());
+  EXPECT_EQ(log.answered(), 0u);
+  line.answer(0);
+  EXPECT_THAT(answered, ElementsAre(1, -2, 3));
+  EXPECT_EQ(log.answered(), 3u);
+}
+
+// An entry may call a file by an alias that the server is to know as long as the entry is on its way.
+TEST_F(TheLog, TellsAsAnsweredWhatWasSoWhenItsFirstEntryCame) {
+  ASSERT_TRUE(append(1));
+  age();
+  ASSERT_TRUE(append(2));
+  line.answer(0);
+  age();
+  EXPECT_EQ(line.log(1).answered(), 0u);
+  ASSERT_TRUE(append(3));
+  age();
+  EXPECT_EQ(line.log(2).answered(), 1u);
+}
+
+TEST_F(TheLog, WhoWaitsForItSendsItAtOnceAndComesBehindItsEntries) {
+  ASSERT_TRUE(append(1));
+  std::vector<int> seen;
+  log.when_answered([&] { seen = answered; });
+  ASSERT_EQ(line.calls.size(), 1u);
+  scheduler.run();
+  EXPECT_THAT(seen, IsEmpty());
+  line.answer(0);
+  scheduler.run();
+  EXPECT_THAT(seen, ElementsAre(1));
+  bool at_once = false;
+  log.when_answered([&] { at_once = true; });
+  EXPECT_TRUE(at_once) << "nothing is in it";
+}
+
+TEST_F(TheLog, TakesNothingUnderWhatHasBeenTakenBack) {
+  log.grant(kExclusive);
+  ASSERT_TRUE(append(1));
+  bool out = false;
+  log.take_back(kExclusive, [&] { out = true; });
+  EXPECT_FALSE(append(2));
+  EXPECT_FALSE(log.stands(kExclusive));
+  EXPECT_TRUE(log.stands(kExclusive + 1));
+  EXPECT_FALSE(out);
+  line.answer(0);
+  scheduler.run();
+  EXPECT_TRUE(out);
+  EXPECT_THAT(answered, ElementsAre(1));
+  EXPECT_FALSE(append(3, {}, 0)) << "there never is one without a number";
+}
+
+TEST_F(TheLog, IsFullAtItsBounds) {
+  for (std::size_t i = 0; i < OperationLog::kEntriesMax; ++i) ASSERT_TRUE(append(static_cast<int>(i)));
+  EXPECT_FALSE(log.has_room());
+  bool room = false;
+  log.when_room([&] { room = true; });
+  EXPECT_FALSE(room);
+  line.answer(0);
+  scheduler.run();
+  EXPECT_TRUE(room);
+  EXPECT_TRUE(log.has_room());
+}
+
+TEST_F(TheLog, AnAnswerOfAnotherLengthIsAnErrorOfAllItsEntries) {
+  ASSERT_TRUE(append(1));
+  ASSERT_TRUE(append(2));
+  age();
+  rpc::CallReply reply;
+  reply.message.mutable_log()->add_replies();
+  line.calls[0].second(std::move(reply));
+  EXPECT_THAT(answered, ElementsAre(-1, -2));
+}
+
+}  // namespace
+}  // namespace tusk::client

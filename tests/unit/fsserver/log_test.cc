@@ -1,0 +1,320 @@
+// LOGs as clients send them: their order, what later entries may say of earlier ones, what is done once.
+#include <random>
+
+#include "log_of.h"
+
+namespace tusk::server {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::uint64_t kOwnId = kClientOpenIdMin + 7;
+
+class Logs : public testing::Test {
+ protected:
+  TempDir dir;
+  Server server{dir.path()};
+  Mount mount{server};
+  const std::string root = mount.root();
+};
+
+TEST_F(Logs, MakeATreeInOneMessage) {
+  const Answer answer = EXPECT_OK(LogOf(1)
+                                      .make_directory(1, root, "d")
+                                      .create(2, handle_of_alias(1), "f", kOwnId)
+                                      .write(handle_of_alias(2), kOwnId, "bytes")
+                                      .write(handle_of_alias(2), kOwnId, " more", 0, 5)
+                                      .close(kOwnId)
+                                      .make_node(3, root, "link", S_IFLNK | 0777, "d/f")
+                                      .send(mount));
+  EXPECT_THAT(errors_of(answer), ElementsAre(kDone, kDone, kDone, kDone, kDone, kDone));
+  EXPECT_EQ(read_file(dir / "link"), "bytes more");
+  EXPECT_EQ(answer.reply.log().replies(1).open().open_id(), kOwnId);
+  EXPECT_EQ(answer.reply.log().replies(1).open().node().handle(), mount.handle("d/f"));
+  EXPECT_EQ(answer.reply.log().replies(3).write().attr().size(), 10u);
+}
+
+TEST_F(Logs, AreCarriedOutInTheOrderOfTheirNumbers) {
+  const auto third = LogOf(3).rename(root, "b", "c").start(mount);
+  const auto second = LogOf(2).rename(root, "a", "b").start(mount);
+  EXPECT_FALSE(third->answered());
+  EXPECT_OK(LogOf(1).create(0, root, "a").send(mount));
+  EXPECT_THAT(errors_of(second->wait()), ElementsAre(kDone));
+  EXPECT_THAT(errors_of(third->wait()), ElementsAre(kDone));
+  EXPECT_TRUE(std::filesystem::exists(dir / "c"));
+}
+
+TEST_F(Logs, ManyAtOnceEndInTheRightOrder) {
+  std::vector<std::shared_ptr<PendingCall>> pending;
+  for (std::uint64_t number = 100; number >= 2; --number)
+    pending.push_back(
+        LogOf(number).rename(root, std::to_string(number - 1), std::to_string(number)).start(mount));
+  pending.push_back(LogOf(1).create(0, root, "1").start(mount));
+  for (const auto& log : pending) EXPECT_THAT(errors_of(log->wait()), ElementsAre(kDone));
+  EXPECT_TRUE(std::filesystem::exists(dir / "100"));
+}
+
+TEST_F(Logs, OneThatIsTakenBackBeforeItsTurnMayComeAgain) {
+  const auto early = LogOf(2).create(0, root, "b").start(mount);
+  early->cancel();
+  EXPECT_ERROR(early->wait(), ErrorCode::kCancelled);
+  EXPECT_FALSE(early->lives()) << "its bytes are let go at once";
+  EXPECT_OK(LogOf(1).create(0, root, "a").send(mount));
+  EXPECT_FALSE(std::filesystem::exists(dir / "b"));
+  EXPECT_OK(LogOf(2).create(0, root, "b").send(mount));
+  EXPECT_TRUE(std::filesystem::exists(dir / "b"));
+}
+
+TEST_F(Logs, EarlyOnesAreBounded) {
+  std::vector<std::shared_ptr<PendingCall>> early;
+  for (std::uint64_t number = 2; number < 2 + kEarlyLogsMax; ++number)
+    early.push_back(LogOf(number).close(1).start(mount));
+  EXPECT_ERROR(LogOf(2 + kEarlyLogsMax).close(1).send(mount), ErrorCode::kLimitExceeded);
+  EXPECT_OK(LogOf(1).close(1).send(mount));
+  for (const auto& log : early) EXPECT_OK(log->wait());
+}
+
+TEST_F(Logs, ARepeatGetsTheFirstAnswer) {
+  const Answer first = EXPECT_OK(LogOf(1).create(1, root, "a").send(mount));
+  std::filesystem::remove(dir / "a");
+  const Answer again = EXPECT_OK(LogOf(1).create(1, root, "a").send(mount));
+  EXPECT_EQ(again.reply.SerializeAsString(), first.reply.SerializeAsString());
+  EXPECT_FALSE(std::filesystem::exists(dir / "a"));
+}
+
+TEST_F(Logs, ANumberHasOneTurn) {
+  EXPECT_OK(LogOf(1).create(0, root, "a").send(mount));
+  LogOf other = LogOf(1).create(0, root, "b");
+  other.request().set_sequence(99);
+  EXPECT_ERROR(other.send(mount), ErrorCode::kCancelled);
+  EXPECT_FALSE(std::filesystem::exists(dir / "b"));
+}
+
+TEST_F(Logs, BeginWhereTheServerBeforeEnded) {
+  Mount later(server, {.session = std::string(kSessionIdBytes, 'l'), .log_answered = 41});
+  EXPECT_OK(LogOf(42).create(0, root, "a").send(later));
+  Mount silent(server, {.session = std::string(kSessionIdBytes, 'n')});
+  const auto early = LogOf(13, 10).create(0, root, "d").start(silent);
+  EXPECT_OK(LogOf(11, 10).create(0, root, "b").send(silent));
+  EXPECT_OK(LogOf(12, 11).create(0, root, "c").send(silent));
+  EXPECT_OK(early->wait());
+}
+
+TEST_F(Logs, AnEntryThatFailsHoldsUpNoOther) {
+  write_file(dir / "taken", "");
+  const Answer answer = EXPECT_OK(LogOf(1)
+                                      .create(1, root, "taken", kOwnId)
+                                      .write(handle_of_alias(1), kOwnId, "lost")
+                                      .create(2, root, "free")
+                                      .write(handle_of_alias(2), 0, "kept")
+                                      .send(mount));
+  EXPECT_THAT(errors_of(answer), ElementsAre(err(EEXIST), err(ESTALE), kDone, kDone));
+  EXPECT_EQ(read_file(dir / "taken"), "");
+  EXPECT_EQ(read_file(dir / "free"), "kept");
+}
+
+TEST_F(Logs, AliasesLastUntilTheirLogIsKnownToBeAnswered) {
+  EXPECT_OK(LogOf(1).make_directory(1, root, "d").send(mount));
+  EXPECT_THAT(errors_of(LogOf(2).create(0, handle_of_alias(1), "a").send(mount)), ElementsAre(kDone));
+  EXPECT_THAT(errors_of(LogOf(3, 1).create(0, handle_of_alias(1), "b").send(mount)),
+              ElementsAre(err(ESTALE)));
+}
+
+TEST_F(Logs, AliasesAreNoHandlesAnywhereElse) {
+  EXPECT_OK(LogOf(1).make_directory(1, root, "d").send(mount));
+  EXPECT_ERROR(mount.lookup(handle_of_alias(1), "a"), err(ESTALE));
+}
+
+TEST_F(Logs, OpenIdsAreChosenFromTheUpperHalf) {
+  EXPECT_LT(mount.create(root, "plain").reply.open().open_id(), kClientOpenIdMin);
+  const Answer answer =
+      LogOf(1).create(0, root, "a", 5).create(0, root, "b", kOwnId).create(0, root, "c", kOwnId).send(mount);
+  EXPECT_THAT(errors_of(answer), ElementsAre(err(EINVAL), kDone, err(EINVAL)));
+  EXPECT_EQ(mount.write(mount.handle("b"), kOwnId, 0, "x").reply.error(), 0u);
+  EXPECT_OK(mount.close(kOwnId));
+}
+
+TEST_F(Logs, FilesAreMadeWhenTheClientSays) {
+  constexpr std::uint64_t kThen = 1'600'000'000'123'456'789;
+  const Answer answer =
+      LogOf(1).create(1, root, "a", 0, kThen).write(handle_of_alias(1), 0, "x", kThen + 1).send(mount);
+  EXPECT_THAT(errors_of(answer), ElementsAre(kDone, kDone));
+  const auto& made = answer.reply.log().replies(0).open().node().attr();
+  EXPECT_EQ(made.mtime_s(), 1'600'000'000);
+  EXPECT_EQ(made.mtime_ns(), 123'456'789u);
+  EXPECT_EQ(made.atime_s(), 1'600'000'000);
+  EXPECT_EQ(answer.reply.log().replies(1).write().attr().mtime_ns(), 123'456'790u);
+}
+
+TEST_F(Logs, NothingIsMadeInTheFuture) {
+  const auto now = static_cast<std::int64_t>(mount.attached().unix_time_ns() / 1'000'000'000);
+  EXPECT_NEAR(static_cast<double>(now), static_cast<double>(::time(nullptr)), 60);
+  const Answer answer = LogOf(1).create(0, root, "a", 0, 9'000'000'000'000'000'000).send(mount);
+  EXPECT_LT(answer.reply.log().replies(0).open().node().attr().mtime_s(), now + 600);
+}
+
+TEST_F(Logs, OnlyWhatWasMeantIsRemovedOrMoved) {
+  for (const char* const name : {"a", "b", "c"}) write_file(dir / name, name);
+  const std::string a = mount.handle("a");
+  const std::string b = mount.handle("b");
+  const Answer answer = LogOf(1)
+                            .remove(root, "a", b)
+                            .rename(root, "a", "new", b)
+                            .rename(root, "a", "b", a)
+                            .rename(root, "a", "c", a, b)
+                            .rename(root, "none", "c", a)
+                            .send(mount);
+  const ErrorCode cancelled = err(ECANCELED);
+  EXPECT_THAT(errors_of(answer), ElementsAre(cancelled, cancelled, cancelled, cancelled, err(ENOENT)));
+  EXPECT_THAT(errors_of(LogOf(2).rename(root, "a", "b", a, b).remove(root, "b", a).send(mount)),
+              ElementsAre(kDone, kDone));
+  EXPECT_FALSE(std::filesystem::exists(dir / "b"));
+  EXPECT_EQ(read_file(dir / "c"), "c");
+}
+
+TEST_F(Logs, WhatIsDoneAlreadyIsNoErrorWhenItIsSaidAgain) {
+  const auto log = [&](std::uint64_t number) {
+    return LogOf(number)
+        .make_directory(1, root, "d")
+        .create(2, handle_of_alias(1), "f", kOwnId + number)
+        .write(handle_of_alias(2), kOwnId + number, "bytes")
+        .close(kOwnId + number)
+        .make_node(3, root, "link", S_IFLNK | 0777, "d/f")
+        .remove(root, "old")
+        .rename(root, "from", "to");
+  };
+  write_file(dir / "old", "");
+  write_file(dir / "from", "moved");
+  EXPECT_THAT(errors_of(log(1).send(mount)), testing::Each(kDone));
+  EXPECT_THAT(errors_of(log(2).again().send(mount)), testing::Each(kDone));
+  EXPECT_THAT(errors_of(log(3).send(mount)), ElementsAre(err(EEXIST), err(ESTALE), err(ESTALE), kDone,
+                                                         err(EEXIST), err(ENOENT), err(ENOENT)));
+  EXPECT_EQ(read_file(dir / "link"), "bytes");
+  EXPECT_EQ(read_file(dir / "to"), "moved");
+}
+
+TEST_F(Logs, AgainMeansTheSameKindAndTheSameTarget) {
+  write_file(dir / "d", "a file");
+  std::filesystem::create_symlink("elsewhere", dir / "link");
+  const Answer answer = LogOf(1)
+                            .again()
+                            .make_directory(1, root, "d")
+                            .make_node(2, root, "link", S_IFLNK | 0777, "here")
+                            .send(mount);
+  EXPECT_THAT(errors_of(answer), ElementsAre(err(EEXIST), err(EEXIST)));
+}
+
+TEST_F(Logs, AFileThatReplacesAnotherDoesSoAgain) {
+  constexpr std::uint64_t kThen = 1'600'000'000'000'000'000;
+  const auto save = [&](std::uint64_t number) {
+    return LogOf(number)
+        .create(1, root, "file~", 0, kThen)
+        .write(handle_of_alias(1), 0, "new", kThen)
+        .rename(root, "file~", "file", handle_of_alias(1));
+  };
+  EXPECT_THAT(errors_of(save(1).send(mount)), testing::Each(kDone));
+  EXPECT_THAT(errors_of(save(2).again().send(mount)), testing::Each(kDone));
+  write_file(dir / "file", "somebody else's");
+  EXPECT_THAT(errors_of(save(3).again().send(mount)), ElementsAre(kDone, kDone, err(ECANCELED)));
+  EXPECT_EQ(read_file(dir / "file"), "somebody else's");
+}
+
+TEST_F(Logs, ABadOneIsRefusedAsAWholeAndHoldsUpNoOther) {
+  LogOf with_lookup = LogOf(1).create(0, root, "a");
+  with_lookup.log().add_entries()->mutable_lookup()->set_parent(root);
+  EXPECT_ERROR(with_lookup.send(mount), ErrorCode::kMalformed);
+
+  LogOf nested = LogOf(2).create(0, root, "a");
+  nested.log().add_entries()->mutable_log();
+  EXPECT_ERROR(nested.send(mount), ErrorCode::kMalformed);
+
+  LogOf with_sequence = LogOf(3).create(0, root, "a");
+  with_sequence.log().mutable_entries(0)->set_sequence(1);
+  EXPECT_ERROR(with_sequence.send(mount), ErrorCode::kMalformed);
+
+  LogOf longer = LogOf(4).create(1, root, "a").write(handle_of_alias(1), 0, "bytes");
+  longer.log().mutable_entries(1)->mutable_write()->set_length(6);
+  EXPECT_ERROR(longer.send(mount), ErrorCode::kMalformed);
+
+  LogOf many = LogOf(5).create(0, root, "a");
+  for (int entry = 0; entry < 1024; ++entry) many.close(1);
+  EXPECT_ERROR(many.send(mount), ErrorCode::kMalformed);
+
+  LogOf empty = LogOf(6);
+  empty.log().add_entries();
+  EXPECT_ERROR(empty.send(mount), ErrorCode::kMalformed);
+
+  EXPECT_FALSE(std::filesystem::exists(dir / "a"));
+  EXPECT_OK(LogOf(7).create(0, root, "a").send(mount));
+}
+
+TEST_F(Logs, ReadOnlyExportsTakeNone) {
+  Mount reader(server, {.session = std::string(kSessionIdBytes, 'r'), .read_only = true});
+  EXPECT_ERROR(LogOf(1).create(0, root, "a").send(reader), err(EROFS));
+}
+
+TEST_F(Logs, OneWithoutEntriesIsAnsweredToo) { EXPECT_OK(LogOf(1).send(mount)); }
+
+// Entries that make no sense, in any order.
+TEST_F(Logs, WhateverTheySayEachEntryIsAnswered) {
+  std::mt19937_64 random(1);
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  const auto name = [&] { return std::string(1, static_cast<char>('a' + below(4))); };
+  const auto node = [&]() -> std::string {
+    switch (below(8)) {
+      case 0:
+        return {};
+      case 1:
+        return std::string(below(40), '\xff');
+      case 2:
+      case 3:
+        return root;
+      default:
+        return handle_of_alias(below(6));
+    }
+  };
+  for (std::uint64_t number = 1; number <= 200; ++number) {
+    LogOf log(number, below(number));
+    if (below(3) == 0) log.again();
+    for (int entry = 0; entry < 10; ++entry) {
+      switch (below(7)) {
+        case 0:
+          log.create(below(6), node(), name(), below(2) * (kOwnId + below(3)), random());
+          break;
+        case 1:
+          log.make_directory(below(6), node(), name());
+          break;
+        case 2:
+          log.make_node(below(6), node(), name(), S_IFLNK | 0777, name());
+          break;
+        case 3:
+          log.write(node(), below(2) * (kOwnId + below(3)), name(), random());
+          break;
+        case 4:
+          log.remove(node(), name(), node(), below(2) == 0);
+          break;
+        case 5:
+          log.rename(node(), name(), name(), node(), node());
+          break;
+        case 6:
+          log.close(kOwnId + below(3));
+          break;
+      }
+    }
+    EXPECT_EQ(EXPECT_OK(log.send(mount)).reply.log().replies_size(), 10) << number;
+  }
+}
+
+TEST(AliasTable, ForgetsAndIsBounded) {
+  AliasTable table;
+  for (std::uint64_t alias = 1; alias <= kAliasesMax + 5; ++alias) table.define(alias, alias, "handle");
+  EXPECT_EQ(table.size(), kAliasesMax);
+  table.forget(kAliasesMax - 1);
+  EXPECT_EQ(table.size(), 1u);
+  EXPECT_EQ(alias_of(handle_of_alias(0x0102030405060708u)), 0x0102030405060708u);
+  EXPECT_EQ(alias_of(std::string(9, '\x7f')), std::nullopt);
+  EXPECT_EQ(alias_of(std::string(29, '\xff')), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tusk::server

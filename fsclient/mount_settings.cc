@@ -151,10 +151,10 @@ constexpr Option kOptions[] = {
      [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = true, Result<void>(); }},
     {"noacl", "", "it checks modes only; the server still enforces ACLs",
      [](MountSettings& s, const std::string&) -> Result<void> { return s.acls = false, Result<void>(); }},
-    {"log", "",
-     "changes in directories that nobody else has looked at are answered at once and sent as a log (on "
-     "trial)",
-     [](MountSettings& s, const std::string&) -> Result<void> { return s.log = true, Result<void>(); }},
+    {"nolog", "",
+     "the server is asked before a program is told that a name was made, removed or changed (default: where "
+     "nobody else has looked, it is told at once, and the changes follow as a log)",
+     [](MountSettings& s, const std::string&) -> Result<void> { return s.log = false, Result<void>(); }},
     {"cache_mem", "SIZE",
      "memory for file data, e.g. 256M (default 128M, more on long fast paths, at most 1G or 1/8 of RAM)",
      set_cache},

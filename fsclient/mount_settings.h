@@ -42,7 +42,7 @@ struct MountSettings {
   rpc::OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
   bool background = false;
-  bool log = false;
+  bool log = true;
   std::vector<std::string> kernel_options;  // "nosuid", ...
 };
 

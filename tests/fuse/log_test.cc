@@ -83,7 +83,8 @@ TEST_F(Logged, ChangesInADirectoryOfOnesOwnNeedNoServer) {
     EXPECT_GT(mounted_->filesystem().pending_bytes(), 0u);
   }
   flush(*mounted_);
-  EXPECT_EQ(mounted_->filesystem().pending_bytes(), 0u);
+  // The kernel tells of the end of an open when the program that closed it has gone on.
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().pending_bytes() == 0; }));
   EXPECT_EQ(content_of(on_server("d/a")), "hello");
   const struct stat st = status(on_server("d/a"));
   EXPECT_EQ(st.st_mode & 07777, 0640u);
@@ -197,18 +198,6 @@ TEST_F(Logged, ATreeIsRemovedInAFewRoundTrips) {
   flush(other);
   EXPECT_FALSE(std::filesystem::exists(on_server("d")));
   EXPECT_LE(other.caller().calls(Request::kRemove), 8u) << "of 221 removals";
-}
-
-TEST_F(Logged, ManyFilesTakeManyFewerCalls) {
-  const std::uint64_t before = mounted_->caller().calls();
-  {
-    // A server that answers at once gets as many calls as there were moments: how many is chance.
-    const OutOfReach out(mounted_->caller());
-    for (int i = 0; i < 200; ++i) write_file(in_mount("d/f" + std::to_string(i)), "small");
-  }
-  flush(*mounted_);
-  EXPECT_LE(mounted_->caller().calls() - before, 20u) << "without the log 800";
-  for (int i = 0; i < 200; ++i) EXPECT_EQ(content_of(on_server("d/f" + std::to_string(i))), "small");
 }
 
 }  // namespace

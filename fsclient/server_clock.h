@@ -18,19 +18,20 @@ namespace tusk::client {
 
 class ServerClock {
  public:
-  // When something is changed that was last changed at `before`: later than that, and than every change so
-  // far.
+  // When something is changed that was last changed at `before`: not earlier than that, nor than any change so
+  // far. Within one of the server's ticks times are the same, as on a local file system: one that is a little
+  // later would be later than what the server itself changes next.
   [[nodiscard]] timespec after(const timespec& before) {
     saw(before);
     const std::int64_t at = estimate();
     std::int64_t last = last_ns_.load(std::memory_order_relaxed);
     std::int64_t next = 0;
     do {
-      next = std::max(at, last + 1);
+      next = std::max(at, last);
     } while (!last_ns_.compare_exchange_weak(last, next, std::memory_order_relaxed));
     return {static_cast<time_t>(next / kSecond), static_cast<long>(next % kSecond)};
   }
-  // The server changed something at that time: what is changed here from now on comes later. (A time that
+  // The server changed something at that time: what is changed here from now on is not earlier. (A time that
   // cannot be is left aside: its clock was wrong once.)
   void saw(const timespec& ctime) {
     const std::int64_t seen = static_cast<std::int64_t>(ctime.tv_sec) * kSecond + ctime.tv_nsec;

@@ -237,6 +237,7 @@ class Filesystem {
     Told told;             // the exclusiveness, as if the server had told it now
     Attributes directory;  // as known
     timespec at{};         // when the change is made, by the server's clock
+    OperationLog::Naming naming;
 
     [[nodiscard]] Learnt learnt() const { return told.learnt(told.started); }
   };

@@ -1,4 +1,4 @@
-// Filesystem: attributes of all kinds, extended ones included.
+// Filesystem: attributes. Extended ones: filesystem_xattrs.cc.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,29 +8,6 @@
 
 namespace tusk::client {
 namespace {
-
-// The kernel asks for it before every write, to take a written program's privileges away.
-constexpr std::string_view kCapability = "security.capability";
-constexpr std::string_view kAcl = "system.posix_acl_";
-// SELinux's. Where it is at work, its kernel answers by itself.
-constexpr std::string_view kLabel = "security.selinux";
-
-// Other people's labels, and numbers in ACLs, mean nothing here. And ls asks for them with every file, unless
-// it is told once that there can be none.
-bool not_for_us(std::string_view xattr, const IdentityMap& identity) {
-  return xattr == kLabel || (xattr.starts_with(kAcl) && !identity.is_real());
-}
-
-// Of names that end with a NUL each.
-std::string for_us(std::string_view names, const IdentityMap& identity) {
-  std::string kept;
-  while (!names.empty()) {
-    const std::string_view name = names.substr(0, names.find('\0'));
-    if (!not_for_us(name, identity)) kept.append(name).push_back('\0');
-    names.remove_prefix(std::min(names.size(), name.size() + 1));
-  }
-  return kept;
-}
 
 bool known_to_be_removed(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
@@ -210,110 +187,6 @@ void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> 
                 if (!reply) return done(std::unexpected(reply.error()));
                 done(std::move(*reply->message.mutable_statfs()));
               });
-}
-
-// ---------------------------------------------------------------- extended attributes
-
-bool Filesystem::known_without_xattrs(Inode& inode) {
-  const std::lock_guard lock(inode.mutex);
-  return inode.attributes.value().no_xattrs && attributes_lifetime_locked(inode) > Duration::zero();
-}
-
-void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::string> done) {
-  const Result<InodePointer> found = inode_of(node);
-  if (!found) return done(std::unexpected(found.error()));
-  if (not_for_us(name, options_.identity))
-    return done(fail(from_errno(EOPNOTSUPP), "labels stay on the server, and ACLs need identity=real"));
-  const InodePointer inode = *found;
-  const bool capability = name == kCapability;
-  bool absent = known_without_xattrs(*inode);
-  if (capability && !absent) {
-    const std::lock_guard lock(inode->mutex);
-    absent = inode->file && inode->file->capability_absent;
-  }
-  if (absent) return done(fail(from_errno(ENODATA), "getxattr"));
-  if (in_log({inode}))
-    return after_log<Done<std::string>>(
-        asker, std::move(done),
-        [this, asker, node, name](Done<std::string> then) { xattr(asker, node, name, std::move(then)); });
-  schema::Request request;
-  request.mutable_getxattr()->set_handle(inode->handle());
-  request.mutable_getxattr()->set_name(name);
-  remote_.ask(asker, std::move(request), schema::Reply::kXattr,
-              [inode, capability, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                if (reply) return done(std::move(*reply->message.mutable_xattr()->mutable_value()));
-                if (capability && reply.error().code == from_errno(ENODATA)) {
-                  const std::lock_guard lock(inode->mutex);
-                  if (inode->file) inode->file->capability_absent = true;
-                }
-                done(std::unexpected(reply.error()));
-              });
-}
-
-void Filesystem::list_xattrs(Asker asker, NodeId node, Done<std::string> done) {
-  const Result<InodePointer> found = inode_of(node);
-  if (!found) return done(std::unexpected(found.error()));
-  if (known_without_xattrs(**found)) return done(std::string());
-  if (in_log({*found}))
-    return after_log<Done<std::string>>(asker, std::move(done), [this, asker, node](Done<std::string> then) {
-      list_xattrs(asker, node, std::move(then));
-    });
-  schema::Request request;
-  request.mutable_listxattr()->set_handle((*found)->handle());
-  remote_.ask(asker, std::move(request), schema::Reply::kXattr,
-              [this, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                if (!reply) return done(std::unexpected(reply.error()));
-                done(for_us(reply->message.xattr().value(), options_.identity));
-              });
-}
-
-// An ACL also changes the mode, and the change counter moves: what is known is to be asked for again.
-void Filesystem::xattrs_changed(const InodePointer& inode) {
-  touched(inode);
-  const std::lock_guard lock(inode->mutex);
-  inode->attributes.adjust([](Attributes& attr) { attr.no_xattrs = false; });
-  if (inode->file) inode->file->capability_absent = false;
-}
-
-void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::string value, std::uint32_t flags,
-                           Done<void> done) {
-  const Result<InodePointer> found = inode_of(node);
-  if (!found) return done(std::unexpected(found.error()));
-  if (in_log({*found}))
-    return after_log<Done<void>>(asker, std::move(done),
-                                 [this, asker, node, name, value, flags](Done<void> then) {
-                                   set_xattr(asker, node, name, value, flags, std::move(then));
-                                 });
-  schema::Request request;
-  schema::SetXattrRequest& set = *request.mutable_setxattr();
-  set.set_handle((*found)->handle());
-  set.set_name(std::move(name));
-  set.set_value(std::move(value));
-  set.set_flags(flags);
-  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                 [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   xattrs_changed(inode);
-                   if (!reply) return done(std::unexpected(reply.error()));
-                   done({});
-                 });
-}
-
-void Filesystem::remove_xattr(Asker asker, NodeId node, std::string name, Done<void> done) {
-  const Result<InodePointer> found = inode_of(node);
-  if (!found) return done(std::unexpected(found.error()));
-  if (in_log({*found}))
-    return after_log<Done<void>>(asker, std::move(done), [this, asker, node, name](Done<void> then) {
-      remove_xattr(asker, node, name, std::move(then));
-    });
-  schema::Request request;
-  request.mutable_removexattr()->set_handle((*found)->handle());
-  request.mutable_removexattr()->set_name(std::move(name));
-  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                 [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   xattrs_changed(inode);
-                   if (!reply) return done(std::unexpected(reply.error()));
-                   done({});
-                 });
 }
 
 }  // namespace tusk::client

@@ -56,7 +56,8 @@ std::optional<Filesystem::Standing> Filesystem::standing_in(Inode& directory) {
   Standing standing{.exclusive = directory.directory->exclusive,
                     .told = now,
                     .directory = directory.attributes.value(),
-                    .at = core_.clock.after(directory.shown().ctime)};
+                    .at = core_.clock.after(directory.shown().ctime),
+                    .naming = core_.log.naming()};
   standing.told.lease = directory.directory->exclusive_lease;
   standing.told.cover = schema::COVER_LEASE;
   return standing;
@@ -185,7 +186,8 @@ bool Filesystem::append_making(const Asker& asker, const Standing& standing, con
       lose_names(inode);
     write_behind_.handle_arrival(inode);
   };
-  if (core_.log.append(standing.exclusive, asker, std::move(entry), {}, std::move(answered))) return true;
+  if (core_.log.append(standing.naming, standing.exclusive, asker, std::move(entry), {}, std::move(answered)))
+    return true;
   names_.changed_somehow(*directory, name);
   return false;
 }
@@ -329,7 +331,8 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
       facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
   };
   names_.changed(*directory, name, nullptr, standing->told);
-  if (!core_.log.append(standing->exclusive, asker, std::move(entry), {}, std::move(answered))) {
+  if (!core_.log.append(standing->naming, standing->exclusive, asker, std::move(entry), {},
+                        std::move(answered))) {
     names_.changed_somehow(*directory, name);
     return false;
   }
@@ -378,7 +381,8 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
     names_.changed(*from, old_name, nullptr, standing->told);
     names_.changed(*to, new_name, moved, standing_there->told);
   }
-  if (!core_.log.append(standing->exclusive, asker, std::move(entry), {}, std::move(answered))) {
+  if (!core_.log.append(standing->naming, standing->exclusive, asker, std::move(entry), {},
+                        std::move(answered))) {
     names_.changed_somehow(*from, old_name);
     names_.changed_somehow(*to, new_name);
     return false;
@@ -423,6 +427,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
   }
   for (std::optional<NewTime>* time : {&changes.atime, &changes.mtime})
     if (*time && std::holds_alternative<TimeNow>(**time)) *time = now;
+  const OperationLog::Naming naming = core_.log.naming();
   schema::Request entry;
   write_set_attributes(*entry.mutable_setattr(), changes);
   entry.mutable_setattr()->set_handle(inode->name_in_log());
@@ -450,7 +455,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     core_.loans.withdraw_locked(*inode);
     if (inode->file) write_behind_.note_error_locked(*inode, reply.error());
   };
-  if (!core_.log.append(exclusive, asker, std::move(entry), {}, std::move(answered))) {
+  if (!core_.log.append(naming, exclusive, asker, std::move(entry), {}, std::move(answered))) {
     const std::lock_guard lock(inode->mutex);
     inode->attributes.adjust([&](Attributes& attr) { attr = before; });
     return false;
@@ -465,7 +470,8 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
 void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
   schema::Request entry;
   entry.mutable_close()->set_open_id(open_id);
-  if (core_.log.append(exclusive, {}, entry, {}, [](const Result<schema::Reply>&) {})) return;
+  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {}, [](const Result<schema::Reply>&) {}))
+    return;
   core_.log.when_answered([this, entry = std::move(entry)]() mutable {
     remote_.ask({}, std::move(entry), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
   });

@@ -52,7 +52,18 @@ void OperationLog::take_back_all() {
 
 // ---------------------------------------------------------------- entries
 
-bool OperationLog::append(std::uint64_t exclusive, const Asker& asker, schema::Request entry,
+OperationLog::Naming OperationLog::naming() {
+  const std::lock_guard lock(mutex_);
+  return {*this, namings_.insert(answered_locked())};
+}
+
+OperationLog::Naming::~Naming() {
+  if (log_ == nullptr) return;
+  const std::lock_guard lock(log_->mutex_);
+  log_->namings_.erase(since_);
+}
+
+bool OperationLog::append(const Naming&, std::uint64_t exclusive, const Asker& asker, schema::Request entry,
                           SharedBytes bytes, Answer done) {
   remote_.identify(asker, entry);
   std::optional<std::uint64_t> full;
@@ -64,8 +75,7 @@ bool OperationLog::append(std::uint64_t exclusive, const Asker& asker, schema::R
     number = batches_.rbegin()->first;
     Batch& batch = batches_.rbegin()->second;
     first = batch.entries.empty();
-    // Of what is known to be answered now entries use the server's names, not their aliases.
-    if (first) batch.call.message.mutable_log()->set_answered(answered_locked());
+    if (first) batch.call.message.mutable_log()->set_answered(tellable_locked());
     const ByteCount size = bytes.size() + entry.ByteSizeLong();
     batch.size += size;
     *batch.call.message.mutable_log()->add_entries() = std::move(entry);

@@ -17,6 +17,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "fsclient/remote.h"
@@ -49,9 +51,27 @@ class OperationLog {
   // It has not been taken back. 0 never stands.
   [[nodiscard]] bool stands(std::uint64_t exclusive) const;
 
+  // What an entry calls its nodes (Inode::name_in_log()) is read while one of these is held, and it is held
+  // until the entry has been appended: the server forgets an alias when it hears that its node's handle is
+  // known here, and must not hear that before the entry that was written without it. Must not outlive the
+  // log.
+  class Naming {
+   public:
+    Naming(Naming&& other) noexcept : log_(std::exchange(other.log_, nullptr)), since_(other.since_) {}
+    Naming& operator=(Naming&&) = delete;
+    ~Naming();
+
+   private:
+    friend OperationLog;
+    Naming(OperationLog& log, std::multiset<std::uint64_t>::iterator since) : log_(&log), since_(since) {}
+    OperationLog* log_;
+    std::multiset<std::uint64_t>::iterator since_;
+  };
+  [[nodiscard]] Naming naming();
+
   // False: the exclusiveness is over, and nothing was taken. `bytes` are those of a WRITE.
-  [[nodiscard]] bool append(std::uint64_t exclusive, const Asker& asker, schema::Request entry,
-                            SharedBytes bytes, Answer done);
+  [[nodiscard]] bool append(const Naming& naming, std::uint64_t exclusive, const Asker& asker,
+                            schema::Request entry, SharedBytes bytes, Answer done);
   // An alias or an open id of this mount's own, never given before.
   [[nodiscard]] std::uint64_t next_name() { return next_name_++; }
 
@@ -97,6 +117,10 @@ class OperationLog {
   static void answer(Batch& batch);
   void wake();
   [[nodiscard]] std::uint64_t answered_locked() const { return batches_.begin()->first - 1; }
+  // What the server may know to be answered.
+  [[nodiscard]] std::uint64_t tellable_locked() const {
+    return namings_.empty() ? answered_locked() : *namings_.begin();
+  }
   [[nodiscard]] bool has_room_locked() const {
     return entries_ < kEntriesMax && bytes_ < kBytesMax && batches_.size() <= kInFlightMax;
   }
@@ -112,6 +136,7 @@ class OperationLog {
   std::map<std::uint64_t, Batch> batches_ = first_batch();
   std::size_t entries_ = 0;
   ByteCount bytes_ = 0;
+  std::multiset<std::uint64_t> namings_;  // what was answered when each of those that are held began
   bool handing_on_ = false;
   std::vector<Waiter> waiters_;
   std::vector<Task> waiting_for_room_;

@@ -212,6 +212,7 @@ bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
 
 void WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
                                 OutgoingWrite write, timespec written) {
+  const OperationLog::Naming naming = core_.log.naming();
   schema::Request entry;
   entry.set_made_at_ns(to_unix_ns(written));
   schema::WriteRequest& message = *entry.mutable_write();
@@ -229,7 +230,7 @@ void WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64
     facts_.learn_logged(*inode, reply->write().attr(), told);
     finish(inode, *outgoing, told, reply->write(), true);
   };
-  if (core_.log.append(exclusive, {}, std::move(entry), bytes, std::move(answered))) return;
+  if (core_.log.append(naming, exclusive, {}, std::move(entry), bytes, std::move(answered))) return;
   // Taken back meanwhile: behind what is in the log it goes as any other.
   {
     const std::lock_guard lock(inode->mutex);

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,6 +116,25 @@ TEST_F(Logged, WhatProgramsWereShownStaysSo) {
   for (const std::string& name : names) EXPECT_EQ(facts(in_mount(name)), before[name]) << name;
   // Where the server can keep it, it does.
   EXPECT_EQ(facts(on_server("d/plain"))["mtime"], before["d/plain"]["mtime"]);
+}
+
+// cp -p and its like set the ACL of each file, which says what its mode says, and drop the default ACL of
+// each directory.
+TEST_F(Logged, AnAclThatSaysNoMoreThanTheModeIsAMode) {
+  const char acl[] = "\2\0\0\0\1\0\6\0\xff\xff\xff\xff\4\0\4\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+  write_file(on_server("probe"), "");
+  if (::setxattr(on_server("probe").c_str(), "system.posix_acl_access", acl, sizeof acl - 1, 0) != 0)
+    GTEST_SKIP() << "skipped, because there are no ACLs here";
+  {
+    const OutOfReach out(mounted_->caller());
+    write_file(in_mount("d/a"), "hello");
+    ASSERT_EQ(::setxattr(in_mount("d/a").c_str(), "system.posix_acl_access", acl, sizeof acl - 1, 0), 0);
+    EXPECT_EQ(status(in_mount("d/a")).st_mode & 07777, 0640u);
+    EXPECT_EQ(::removexattr(in_mount("d").c_str(), "system.posix_acl_default"), 0);
+  }
+  flush(*mounted_);
+  EXPECT_EQ(status(on_server("d/a")).st_mode & 07777, 0640u);
+  EXPECT_EQ(status(in_mount("d/a")).st_mode & 07777, 0640u);
 }
 
 TEST_F(Logged, FsyncMeansTheServer) {

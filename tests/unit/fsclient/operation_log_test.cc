@@ -52,7 +52,7 @@ class TheLog : public testing::Test {
     schema::Request entry;
     entry.mutable_close()->set_open_id(static_cast<std::uint64_t>(number));
     return log.append(
-        exclusive, {}, std::move(entry), copy_bytes(std::as_bytes(std::span(bytes))),
+        log.naming(), exclusive, {}, std::move(entry), copy_bytes(std::as_bytes(std::span(bytes))),
         [this, number](const Result<schema::Reply>& reply) { answered.push_back(reply ? number : -number); });
   }
   // The open LOG goes.
@@ -110,6 +110,26 @@ TEST_F(TheLog, TellsAsAnsweredWhatWasSoWhenItsFirstEntryCame) {
   ASSERT_TRUE(append(3));
   age();
   EXPECT_EQ(line.log(2).answered(), 1u);
+}
+
+// ... also when the answer came between reading what the file is called and appending.
+TEST_F(TheLog, TellsAsAnsweredNothingThatWhoWritesAnEntryMayNotKnowYet) {
+  ASSERT_TRUE(append(1));
+  age();
+  {
+    const OperationLog::Naming naming = log.naming();
+    line.answer(0);
+    EXPECT_EQ(log.answered(), 1u);
+    ASSERT_TRUE(append(2)) << "somebody else, who knows it";
+    age();
+    EXPECT_EQ(line.log(1).answered(), 0u);
+    ASSERT_TRUE(log.append(naming, kExclusive, {}, {}, {}, [](const Result<schema::Reply>&) {}));
+    age();
+    EXPECT_EQ(line.log(2).answered(), 0u);
+  }
+  ASSERT_TRUE(append(3));
+  age();
+  EXPECT_EQ(line.log(3).answered(), 1u);
 }
 
 TEST_F(TheLog, WhoWaitsForItSendsItAtOnceAndComesBehindItsEntries) {

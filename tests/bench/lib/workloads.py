@@ -185,7 +185,7 @@ class Unpack:
 
     def prepare(self, s):
         make_tree(s.near / "tree", s.files, folders_of(s.files), size=6000)
-        subprocess.run(["tar", "-C", s.near, "-cf", s.near / "tree.tar", "tree"], check=True)
+        subprocess.run(["tar", "--format=posix", "-C", s.near, "-cf", s.near / "tree.tar", "tree"], check=True)
 
     def run(self, steps, s):
         def same():
@@ -227,7 +227,8 @@ class GitStatus:
             subprocess.run(git + words, check=True)
         self.local = s.near / "local"
         for clone in (s.export / "clone", self.local):
-            subprocess.run(["git", "clone", "-q", origin, clone], check=True)
+            # As from another machine: its objects come as one pack.
+            subprocess.run(["git", "clone", "-q", "--no-local", origin, clone], check=True)
             # What was made within the same second as the index is compared by content: not what is measured.
             time.sleep(1.1)
             (clone / ".git/index").unlink()

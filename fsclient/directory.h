@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fsclient/foresight.h"
+#include "fsclient/kernel_listing.h"
 #include "fsclient/trust.h"
 #include "proto/base/result.h"
 
@@ -65,9 +66,10 @@ struct Directory {
   std::uint64_t exclusive_lease = 0;
   Ahead names_complete_ahead;
   std::shared_ptr<Listing> listing;  // the newest; may still be loading
-  std::uint64_t load = 0;            // counts listings
-  std::size_t counted = 0;           // of `names`, as DirectoryCache's bound counts them
-  std::uint32_t misses = 0;          // lookups that had to ask since the last listing
+  KernelListing in_kernel;
+  std::uint64_t load = 0;    // counts listings
+  std::size_t counted = 0;   // of `names`, as DirectoryCache's bound counts them
+  std::uint32_t misses = 0;  // lookups that had to ask since the last listing
   // Names this mount changed while `listing` was loading: what it says of them may be older.
   std::unordered_set<std::string> changed_while_loading;
   // What tree_stream.h knows of it.

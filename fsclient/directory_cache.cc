@@ -211,6 +211,13 @@ std::shared_ptr<Listing> DirectoryCache::listing_of_own(Inode& directory) {
   return listing;
 }
 
+std::shared_ptr<Listing> DirectoryCache::leased(const Inode& directory) const {
+  const std::shared_ptr<Listing>& listing = directory.directory->listing;
+  const bool usable = listing && listing->complete && !listing->error && !listing->outdated &&
+                      core_.trust.covered(listing->learnt, core_.scheduler.now());
+  return usable ? listing : nullptr;
+}
+
 // A listing that was told ahead is as good as one told now for who comes to it in time.
 bool DirectoryCache::may_list(Listing& listing) {
   const TimePoint now = core_.scheduler.now();

@@ -146,6 +146,12 @@ void Facts::drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vect
       }
     }
     for (const std::string& name : names) core_.kernel.invalidate_entry(directory->id, name);
+    // Who reads it shall see the change when it begins again.
+    const bool being_read = [&] {
+      const std::lock_guard lock(directory->mutex);
+      return directory->directory && directory->directory->in_kernel.being_read();
+    }();
+    if (being_read) drop_kernel_pages(*directory);
   };
   core_.scheduler.post_name_notification(std::move(drop));
 }
@@ -196,7 +202,7 @@ decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) 
       inode.file->data.forget(kWholeFile);
       inode.file->version.mix();
       inode.file->ahead.forget();
-      drop_pages = inode.file->data_handed_out;
+      drop_pages = std::exchange(inode.file->data_handed_out, false);
     }
     if (entries && inode.directory) {
       names.swap(inode.directory->names);

@@ -67,6 +67,11 @@ struct CreateReply {
 struct TimeNow {};
 using NewTime = std::variant<TimeNow, timespec>;
 
+struct OpenDirectoryReply {
+  Handle handle;
+  KernelListing::Use listing = KernelListing::Use::kAside;
+};
+
 struct NewAttributes {
   std::optional<std::uint32_t> mode;
   std::optional<std::uint32_t> uid;
@@ -119,7 +124,7 @@ class Filesystem {
   void read_link(Asker asker, NodeId node, Done<std::string> done);
 
   // ---- directories
-  [[nodiscard]] Result<Handle> open_directory(NodeId node);
+  [[nodiscard]] Result<OpenDirectoryReply> open_directory(const Asker& asker, NodeId node);
   // From `offset` on (0: the start, where a fresh listing begins); at least one entry unless at the end.
   // `sink` must live until `done` ran.
   void read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
@@ -349,10 +354,12 @@ class Filesystem {
 
   struct OpenDirectory {
     InodePointer inode;
-    std::shared_ptr<Listing> listing;  // under the inode's mutex
+    const bool in_kernel;                   // what it is told the kernel keeps (KernelListing)
+    std::shared_ptr<Listing> listing = {};  // under the inode's mutex
   };
   struct DirectoryRead;
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);
+  static void renew_with(Inode& directory, Inode& entry);
 
   const Options options_;
   const std::unique_ptr<LeaseTrust> trust_;

@@ -73,6 +73,7 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
   for (const auto& item : request.items()) {
     const InodePointer inode = core_.inodes.find(item.handle());
     if (!inode) continue;
+    if (item.data()) small_files_.fetch_again(inode);
     ask_attributes({}, inode, [](const Result<bool>&) {});
     if (item.name().empty() && !item.entries()) continue;
     if (!item.name().empty()) ask_name({}, inode, item.name(), [](const Result<NameLearnt>&) {});

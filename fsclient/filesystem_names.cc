@@ -315,17 +315,32 @@ Attributes shown_of(Inode& inode) {
 
 }  // namespace
 
-Result<Handle> Filesystem::open_directory(NodeId node) {
+Result<OpenDirectoryReply> Filesystem::open_directory(const Asker& asker, NodeId node) {
+  using Use = KernelListing::Use;
   const Result<InodePointer> found = inode_of(node);
   if (!found) return std::unexpected(found.error());
+  Use use = Use::kAside;
+  std::shared_ptr<Listing> listing;
   {
     const std::lock_guard lock((*found)->mutex);
-    if (!(*found)->directory) return fail(from_errno(ENOTDIR), "opendir");
+    Directory* const directory = (*found)->directory.get();
+    if (directory == nullptr) return fail(from_errno(ENOTDIR), "opendir");
+    listing = names_.leased(**found);
+    if (trust_->lease() > Duration::zero()) use = directory->in_kernel.open(listing, core_.scheduler.now());
   }
-  return directories_.insert(std::make_shared<OpenDirectory>(*found, nullptr));
+  auto opened = std::make_shared<OpenDirectory>(*found, use != Use::kAside);
+  if (use == Use::kKept) {
+    tree_.visit(asker, *found);            // it may be all that is heard of this reader ...
+    opened->listing = std::move(listing);  // ... or it goes on here where the kernel's copy ends
+  }
+  return OpenDirectoryReply{directories_.insert(std::move(opened)), use};
 }
 
-void Filesystem::close_directory(Handle handle) { directories_.take(handle); }
+void Filesystem::close_directory(Handle handle) {
+  const std::shared_ptr<OpenDirectory> directory = directories_.take(handle);
+  const std::lock_guard lock(directory->inode->mutex);
+  if (directory->in_kernel) directory->inode->directory->in_kernel.close();
+}
 
 void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
                                 DirectorySink sink, Done<void> done) {
@@ -341,6 +356,7 @@ void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset
     listing = names_.begin(asker, directory->inode);
     const std::lock_guard lock(directory->inode->mutex);
     directory->listing = listing;
+    if (directory->in_kernel) directory->inode->directory->in_kernel.tell(listing);
   }
   auto read = std::make_shared<DirectoryRead>(directory, std::move(listing), offset, with_attributes,
                                               std::move(sink), std::move(done));
@@ -388,8 +404,11 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
         const TimePoint now = core_.scheduler.now();
         const bool known = attributes_lifetime(*entry.inode) > Duration::zero() &&
                            core_.trust.may_use(Fact::kEntry, entry.learnt, now);
-        const bool lent = core_.trust.covered(entry.learnt, now) && core_.loans.kernel_has(*entry.inode);
+        const Duration rest = read->directory->in_kernel ? Loans::kRestOfKept : Loans::kRest;
+        const bool lent =
+            core_.trust.covered(entry.learnt, now) && core_.loans.kernel_has(*entry.inode, rest);
         if (known && !lent) out.attributes = fresh_entry(entry.inode, entry.learnt);
+        if (read->directory->in_kernel) renew_with(*read->directory->inode, *entry.inode);
       }
       if (!read->sink(out)) {
         if (out.attributes) core_.inodes.forget(entry.inode->id, 1);  // it was not told after all
@@ -399,6 +418,17 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
       added = true;
     }
   }
+}
+
+// The kernel will have to ask for what it is told of `entry` now: better by listing all.
+void Filesystem::renew_with(Inode& directory, Inode& entry) {
+  TimePoint lent_until{};
+  {
+    const std::lock_guard lock(entry.mutex);
+    lent_until = entry.lent_until;
+  }
+  const std::lock_guard lock(directory.mutex);
+  directory.directory->in_kernel.renew_at(std::max(lent_until, TimePoint{Loans::kRest}) - Loans::kRest);
 }
 
 void Filesystem::sync_directory(Asker asker, NodeId node, Done<void> done) {

@@ -262,13 +262,15 @@ void on_readlink(fuse_req_t request, fuse_ino_t node) noexcept {
 // ---------------------------------------------------------------- directories
 
 void on_opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept {
-  const Result<Handle> handle = filesystem_of(request).open_directory(NodeId(node));
-  if (!handle) {
-    fuse_reply_err(request, to_errno(handle.error().code));
-    return;
-  }
-  file->fh = handle->value();
-  if (fuse_reply_open(request, file) == -ENOENT) filesystem_of(request).close_directory(*handle);
+  using Use = KernelListing::Use;
+  auto [asker, pending] = receive(request);
+  const Result<OpenDirectoryReply> opened = filesystem_of(request).open_directory(asker, NodeId(node));
+  if (!opened) return pending.fail(opened.error());
+  file->fh = opened->handle.value();
+  file->cache_readdir = opened->listing != Use::kAside;
+  file->keep_cache = opened->listing == Use::kKept;
+  pending.about_to_reply();
+  if (fuse_reply_open(request, file) == -ENOENT) filesystem_of(request).close_directory(opened->handle);
 }
 
 void read_directory(fuse_req_t request, std::size_t size, off_t offset, const fuse_file_info* file,

@@ -44,7 +44,7 @@ struct FileState {
 
   FileData data;
   DataVersion version;           // of the data, ours and the kernel's
-  bool data_handed_out = false;  // the kernel may cache some of it
+  bool data_handed_out = false;  // the kernel may cache some of it, beside what it is being told to drop
   // This mount renamed, linked or unlinked the file: its change counter moves without the bytes.
   bool touched_by_us = false;
 

@@ -39,10 +39,10 @@ Duration Loans::attributes_locked(Inode& inode) {
   return kLoan;
 }
 
-bool Loans::kernel_has(Inode& inode) {
+bool Loans::kernel_has(Inode& inode, Duration rest) {
   {
     const std::lock_guard lock(inode.mutex);
-    if (inode.lent_until < scheduler_.now() + kRest) return false;
+    if (inode.lent_until < scheduler_.now() + rest) return false;
   }
   return inodes_.find(inode.id) != nullptr;
 }

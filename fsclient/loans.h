@@ -40,8 +40,10 @@ class Loans {
  public:
   // Also how long the kernel goes on with what it has while this process is stopped.
   static constexpr Duration kLoan = std::chrono::seconds(90);
-  // What ends within so much time is lent again by a listing.
+  // What ends within so much time is lent again by a listing ...
   static constexpr Duration kRest = std::chrono::seconds(15);
+  // ... and by one that the kernel is to keep.
+  static constexpr Duration kRestOfKept = kLoan / 2;
   // How long the kernel may use what is under a lease, but changing.
   static constexpr Duration kUnsettled = std::chrono::seconds(1);
   // All is called back when so much of a lease's time is left: a quarter.
@@ -59,8 +61,8 @@ class Loans {
   // The same in answers to changes.
   [[nodiscard]] static Duration unsettled(Duration lifetime) { return std::min(lifetime, kUnsettled); }
 
-  // The kernel has the attributes, and will have them for kRest.
-  [[nodiscard]] bool kernel_has(Inode& inode);
+  // The kernel has the attributes, and will have them for so long.
+  [[nodiscard]] bool kernel_has(Inode& inode, Duration rest);
 
   // With the inode's mutex held: the attributes are not what they were when they were lent.
   void withdraw_locked(Inode& inode);

@@ -18,9 +18,9 @@ namespace tusk::client {
 
 class ServerClock {
  public:
-  // When something is changed that was last changed at `before`: not earlier than that, nor than any change so
-  // far. Within one of the server's ticks times are the same, as on a local file system: one that is a little
-  // later would be later than what the server itself changes next.
+  // When something is changed that was last changed at `before`: not earlier than that, nor than any change
+  // so far. Within one of the server's ticks times are the same, as on a local file system: one that is a
+  // little later would be later than what the server itself changes next.
   [[nodiscard]] timespec after(const timespec& before) {
     saw(before);
     const std::int64_t at = estimate();

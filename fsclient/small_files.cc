@@ -65,6 +65,23 @@ void SmallFiles::begin_run(TimePoint now) {
   misses_ = 0;
 }
 
+void SmallFiles::fetch_again(const std::shared_ptr<Inode>& file) {
+  if (unknown_) return;
+  std::shared_ptr<Inode> parent;
+  std::vector<Sibling> alone;
+  {
+    const std::lock_guard lock(file->mutex);
+    if (!file->file || file->file->opened_at + kWatched < core_.scheduler.now()) return;
+    parent = file->parent.lock();
+    alone.push_back({file->name, 0, file});
+  }
+  if (!parent) return;
+  ByteCount room = kFileMax;
+  std::vector<std::shared_ptr<Request>> requests;
+  add(parent, std::move(alone), TimePoint::max(), room, requests);
+  for (const auto& request : requests) send(request);
+}
+
 bool SmallFiles::wait_for(Inode& file, std::move_only_function<void()>& then) {
   const std::lock_guard lock(file.mutex);
   if (!file.file || !file.file->asked_ahead) return false;
@@ -79,22 +96,24 @@ void SmallFiles::fetch_next(const std::shared_ptr<Inode>& parent, const Inode* p
   std::vector<std::shared_ptr<Request>> requests;
   ByteCount room = 0;
   VisitOrder directory_order{};
+  TimePoint run_started{};
   std::vector<Sibling> files = children_of(*parent, DT_REG);
   const VisitOrder order = guess_order(files, previous, opened);
   {
     const std::lock_guard lock(mutex_);
     room = window_.room();
     directory_order = directory_order_;
+    run_started = run_started_;
   }
   put_in_order(files, order, opened);
-  bool more = add(parent, std::move(files), room, requests);
+  bool more = add(parent, std::move(files), run_started, room, requests);
   // First what it is listing; then what it has listed before it began to read (rsync).
   const auto add_all = [&](const std::vector<std::shared_ptr<Inode>>& directories) {
     for (const auto& directory : directories) {
       if (!more) return;
       files = children_of(*directory, DT_REG);
       put_in_order(files, order, nullptr);
-      more = add(directory, std::move(files), room, requests);
+      more = add(directory, std::move(files), run_started, room, requests);
     }
   };
   add_all(tree_.upcoming(kDirectoriesAhead));
@@ -112,19 +131,15 @@ void SmallFiles::note_step(const std::shared_ptr<Inode>& from, const std::shared
   directory_order_ = order;
 }
 
-bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,
+bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files,
+                     TimePoint unopened_since, ByteCount& room,
                      std::vector<std::shared_ptr<Request>>& requests) {
   if (!directory->on_server()) return true;
-  TimePoint run_started{};
-  {
-    const std::lock_guard lock(mutex_);
-    run_started = run_started_;
-  }
   for (Sibling& candidate : files) {
     if (room == 0) return false;
     ByteCount size = 0;
     std::uint64_t known_change = 0;
-    if (!claim(*candidate.inode, run_started, size, known_change)) continue;
+    if (!claim(*candidate.inode, unopened_since, size, known_change)) continue;
     const bool full = requests.empty() || requests.back()->bytes + size > kRequestMax ||
                       requests.back()->files == kFilesMax || requests.back()->name_bytes > kNameBytesMax;
     if (full) requests.push_back(std::make_shared<Request>());
@@ -145,13 +160,13 @@ bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Siblin
   return true;
 }
 
-// Nobody has it open, has opened it since the run began, or has asked for it.
-bool SmallFiles::claim(Inode& file, TimePoint run_started, ByteCount& size, std::uint64_t& known_change) {
+// Nobody has it open, has opened it since then, or has asked for it.
+bool SmallFiles::claim(Inode& file, TimePoint unopened_since, ByteCount& size, std::uint64_t& known_change) {
   const TimePoint now = core_.scheduler.now();
   const std::lock_guard lock(file.mutex);
   if (!file.file || file.size() > kFileMax || !file.open_files.empty()) return false;
   FileState& state = *file.file;
-  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead || state.opened_at >= run_started ||
+  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead || state.opened_at >= unopened_since ||
       !state.data.all_settled())
     return false;
   state.asked_ahead = true;
@@ -271,7 +286,7 @@ void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t ind
   const bool elsewhere = told.unchanged() && !file.data.has({0, attr.size()});
   if (!told.unchanged() && bytes.size() != attr.size()) return;
   if ((elsewhere || !told.unchanged()) && !file.version.is(attr.change())) {
-    if (file.data_handed_out || !inode.open_files.empty()) return;
+    if (file.data_handed_out || inode.pages_being_dropped > 0 || !inode.open_files.empty()) return;
     file.data.forget(kWholeFile);
     file.version.set(attr.change());
   }

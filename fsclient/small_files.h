@@ -42,12 +42,16 @@ class SmallFiles {
   // Opens in a row of files that were not fetched: the program has turned elsewhere.
   static constexpr std::uint32_t kMissesMax = 8;
   static constexpr std::size_t kDirectoriesAhead = 64;
+  static constexpr Duration kWatched = std::chrono::seconds(1);
 
   SmallFiles(Core& core, Facts& facts, DirectoryCache& names, TreeStream& tree, KeptBlocks& kept)
       : core_(core), facts_(facts), names_(names), tree_(tree), kept_(kept) {}
 
   // A program opens the file to read it.
   void note_open(const std::shared_ptr<Inode>& file);
+  // Somebody else has changed the file: if a program has opened it within the last kWatched, it will want to
+  // see. Its attributes and, unless it is large, its bytes come in one round trip.
+  void fetch_again(const std::shared_ptr<Inode>& file);
   // The file's bytes are on their way: `then` runs when they are there, or will not come. False: they are
   // not, and `then` is not taken.
   [[nodiscard]] bool wait_for(Inode& file, std::move_only_function<void()>& then);
@@ -82,10 +86,11 @@ class SmallFiles {
   void begin_run(TimePoint now);
   void fetch_next(const std::shared_ptr<Inode>& parent, const Inode* previous, const Inode* opened);
   void note_step(const std::shared_ptr<Inode>& from, const std::shared_ptr<Inode>& to);
-  // False: there is room for no more.
-  bool add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, ByteCount& room,
-           std::vector<std::shared_ptr<Request>>& requests);
-  [[nodiscard]] bool claim(Inode& file, TimePoint run_started, ByteCount& size, std::uint64_t& known_change);
+  // Of what no program has opened since `unopened_since`. False: there is room for no more.
+  bool add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, TimePoint unopened_since,
+           ByteCount& room, std::vector<std::shared_ptr<Request>>& requests);
+  [[nodiscard]] bool claim(Inode& file, TimePoint unopened_since, ByteCount& size,
+                           std::uint64_t& known_change);
   void send(const std::shared_ptr<Request>& request);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
   Result<void> take_in(Request& request, rpc::CallReply& reply);

@@ -102,7 +102,7 @@ class Client : public testing::Test {
     return names;
   }
   std::vector<std::string> list(NodeId node) {
-    const Handle directory = *filesystem->open_directory(node);
+    const Handle directory = filesystem->open_directory({}, node)->handle;
     std::vector<std::string> names = list(directory, true);
     filesystem->close_directory(directory);
     return names;

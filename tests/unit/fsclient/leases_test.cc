@@ -45,7 +45,7 @@ TEST_F(Leased, AbsenceIsTrustedLikeAnythingElse) {
 TEST_F(Leased, WhenAllNamesAreTakenBackTheKernelDropsAbsentOnesToo) {
   server.put("a", "x");
   auto listed = new_answer<void>();
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   filesystem->read_directory(
       {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));
   EXPECT_TRUE(finished(listed));

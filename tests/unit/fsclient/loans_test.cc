@@ -11,7 +11,7 @@ class Lent : public Leased {
   // The attributes in a listing; nothing for a name without.
   std::map<std::string, EntryReply> listed() {
     std::map<std::string, EntryReply> entries;
-    const Handle directory = *filesystem->open_directory(kRootNode);
+    const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
     std::uint64_t next = 0;
     for (bool more = true; more;) {
       more = false;

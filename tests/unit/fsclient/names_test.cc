@@ -41,7 +41,7 @@ TEST_F(Knowing, WhatWeMakeOurselvesIsKnownAtOnce) {
 
 TEST_F(Knowing, AListingAnswersForAllNames) {
   for (const char* name : {"a", "b", "c"}) server.put(name, "x");
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   EXPECT_EQ(list(directory, false), (std::vector<std::string>{".", "..", "a", "b", "c"}));
   EXPECT_NE(lookup("b").node, NodeId());
   EXPECT_EQ(lookup("d").node, NodeId());
@@ -51,7 +51,7 @@ TEST_F(Knowing, AListingAnswersForAllNames) {
 
 TEST_F(Knowing, ANameThatIsTooLongIsThatAndNotAbsent) {
   server.put("a", "x");
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   (void)list(directory, false);
   auto answer = new_answer<EntryReply>();
   filesystem->lookup({}, kRootNode, std::string(256, 'n'), into(answer));
@@ -62,7 +62,7 @@ TEST_F(Knowing, ANameThatIsTooLongIsThatAndNotAbsent) {
 
 TEST_F(Knowing, AListingIsSharedWhileItIsFresh) {
   server.put("a", "x");
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   (void)list(directory, false);
   (void)list(directory, false);
   EXPECT_EQ(server.seen(schema::Request::kReaddir), 1u);
@@ -74,7 +74,7 @@ TEST_F(Knowing, AListingIsSharedWhileItIsFresh) {
 
 TEST_F(Knowing, OurOwnChangeMakesAListingOld) {
   server.put("a", "x");
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   (void)list(directory, false);
   filesystem->release(create("b"), std::nullopt);
   EXPECT_EQ(list(directory, false), (std::vector<std::string>{".", "..", "a", "b"}));
@@ -83,7 +83,7 @@ TEST_F(Knowing, OurOwnChangeMakesAListingOld) {
 
 TEST_F(Knowing, AListingThatCrossesARemovalDoesNotBringTheNameBack) {
   server.put("a", "x");
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   auto listed = new_answer<void>();
   filesystem->read_directory(
       {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));

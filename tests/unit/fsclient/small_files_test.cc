@@ -107,7 +107,7 @@ TEST_F(SmallFile, OfAnotherSizeThanTheKernelKnowsIsOpenedAtTheServer) {
 TEST_F(SmallFile, WhoseNewSizeOnlyWeHaveHeardOfIsOpenedAtTheServer) {
   const NodeId c = lookup("c").node;  // the kernel knows its size
   server.put("c", "longer than what the kernel was told");
-  const Handle directory = *filesystem->open_directory(kRootNode);
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   auto listed = new_answer<void>();
   filesystem->read_directory(
       {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));

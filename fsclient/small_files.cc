@@ -78,7 +78,7 @@ void SmallFiles::fetch_again(const std::shared_ptr<Inode>& file) {
   if (!parent) return;
   ByteCount room = kFileMax;
   std::vector<std::shared_ptr<Request>> requests;
-  add(parent, std::move(alone), TimePoint::max(), room, requests);
+  add(parent, std::move(alone), std::nullopt, room, requests);
   for (const auto& request : requests) send(request);
 }
 
@@ -132,7 +132,7 @@ void SmallFiles::note_step(const std::shared_ptr<Inode>& from, const std::shared
 }
 
 bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files,
-                     TimePoint unopened_since, ByteCount& room,
+                     std::optional<TimePoint> unopened_since, ByteCount& room,
                      std::vector<std::shared_ptr<Request>>& requests) {
   if (!directory->on_server()) return true;
   for (Sibling& candidate : files) {
@@ -161,13 +161,14 @@ bool SmallFiles::add(const std::shared_ptr<Inode>& directory, std::vector<Siblin
 }
 
 // Nobody has it open, has opened it since then, or has asked for it.
-bool SmallFiles::claim(Inode& file, TimePoint unopened_since, ByteCount& size, std::uint64_t& known_change) {
+bool SmallFiles::claim(Inode& file, std::optional<TimePoint> unopened_since, ByteCount& size,
+                       std::uint64_t& known_change) {
   const TimePoint now = core_.scheduler.now();
   const std::lock_guard lock(file.mutex);
-  if (!file.file || file.size() > kFileMax || !file.open_files.empty()) return false;
+  if (!file.file || file.size() > kFileMax) return false;
   FileState& state = *file.file;
-  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead || state.opened_at >= unopened_since ||
-      !state.data.all_settled())
+  if (unopened_since && (!file.open_files.empty() || state.opened_at >= *unopened_since)) return false;
+  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead || !state.data.all_settled())
     return false;
   state.asked_ahead = true;
   size = file.size();

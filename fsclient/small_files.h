@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -86,10 +87,12 @@ class SmallFiles {
   void begin_run(TimePoint now);
   void fetch_next(const std::shared_ptr<Inode>& parent, const Inode* previous, const Inode* opened);
   void note_step(const std::shared_ptr<Inode>& from, const std::shared_ptr<Inode>& to);
-  // Of what no program has opened since `unopened_since`. False: there is room for no more.
-  bool add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, TimePoint unopened_since,
-           ByteCount& room, std::vector<std::shared_ptr<Request>>& requests);
-  [[nodiscard]] bool claim(Inode& file, TimePoint unopened_since, ByteCount& size,
+  // Of what no program has open or has opened since `unopened_since`; of all, if nothing is said. False:
+  // there is room for no more.
+  bool add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files,
+           std::optional<TimePoint> unopened_since, ByteCount& room,
+           std::vector<std::shared_ptr<Request>>& requests);
+  [[nodiscard]] bool claim(Inode& file, std::optional<TimePoint> unopened_since, ByteCount& size,
                            std::uint64_t& known_change);
   void send(const std::shared_ptr<Request>& request);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);

@@ -52,7 +52,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
     pending_ += state.data.write(offset, bytes, file);
     state.written_end = std::max(state.written_end, offset + bytes.size());
     state.written_time = core_.clock.after({});
-    if (inode->log.entries > 0) {
+    if (inode->log.entries > 0 || core_.log.stands(inode->log.made_under)) {
       state.written_time = core_.clock.after(inode->shown().ctime);
       inode->attributes.adjust([&](Attributes& attr) { attr.mtime = attr.ctime = state.written_time; });
       inode->log.shown_ctime.reset();

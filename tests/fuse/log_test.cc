@@ -137,6 +137,22 @@ TEST_F(Logged, AnAclThatSaysNoMoreThanTheModeIsAMode) {
   EXPECT_EQ(status(in_mount("d/a")).st_mode & 07777, 0640u);
 }
 
+TEST_F(Logged, AWriteIsLaterThanTheTimesThatWereSetBefore) {
+  write_file(in_mount("d/a"), "bytes");
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, in_mount("d/a").c_str(), times, 0), 0);
+  flush(*mounted_);
+  const Fd fd(in_mount("d/a"), O_WRONLY);
+  {
+    const OutOfReach out(mounted_->caller());
+    EXPECT_EQ(::write(fd.get(), "other", 5), 5);
+    EXPECT_EQ(::chmod(in_mount("d/a").c_str(), 0600), 0);
+    EXPECT_GT(status(in_mount("d/a")).st_mtim.tv_sec, 1'000'000'000);
+  }
+  flush(*mounted_);
+  EXPECT_GT(status(in_mount("d/a")).st_mtim.tv_sec, 1'000'000'000);
+}
+
 TEST_F(Logged, FsyncMeansTheServer) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   EXPECT_EQ(::write(fd.get(), "safe", 4), 4);

@@ -48,6 +48,8 @@ std::map<std::string, std::map<std::string, std::string>> tree_of(const std::fil
   return tree;
 }
 
+constexpr std::size_t kToldMax = 200;
+
 }  // namespace
 
 std::vector<std::string> differences(const std::filesystem::path& a, const std::filesystem::path& b) {
@@ -62,8 +64,11 @@ std::vector<std::string> differences(const std::filesystem::path& a, const std::
     }
     for (const auto& [what, value] : facts) {
       const auto theirs = other->second.find(what);
-      if (theirs == other->second.end() || theirs->second != value)
-        found.push_back(name + " differs in its " + what);
+      const std::string found_there = theirs == other->second.end() ? "nothing" : theirs->second;
+      if (found_there != value) {
+        const bool tell = value.size() + found_there.size() < kToldMax;
+        found.push_back(name + " differs in its " + what + (tell ? ": " + value + ", " + found_there : ""));
+      }
     }
   }
   for (const auto& [name, facts] : tree_b)

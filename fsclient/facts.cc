@@ -60,6 +60,13 @@ void Facts::learn_logged(Inode& inode, const schema::Attr& attr, const Told& tol
   inode.log.told = {fresh, told.about(attr)};
 }
 
+void Facts::learn_logged_somehow(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  inode.log.told.reset();
+  inode.attributes.expire(core_.scheduler.now());
+  core_.loans.withdraw_locked(inode);
+}
+
 // Programs go on seeing what they were shown.
 void Facts::settle_locked(Inode& inode) {
   auto [attr, told] = *std::exchange(inode.log.told, std::nullopt);

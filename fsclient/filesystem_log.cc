@@ -329,6 +329,8 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
     if (!reply) return not_done(directory, name, reply.error());
     if (reply->remove().has_attr())
       facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
+    else
+      facts_.learn_logged_somehow(*removed);
   };
   names_.changed(*directory, name, nullptr, standing->told);
   if (!core_.log.append(standing->naming, standing->exclusive, asker, std::move(entry), {},
@@ -370,7 +372,10 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   if (replaced) rename.set_replaced(replaced->name_in_log());
   const auto in_log = std::array{facts_.begin_entry(from), facts_.begin_entry(to), facts_.begin_entry(moved),
                                  facts_.begin_entry(replaced)};
-  auto answered = [this, from, old_name, to, new_name, in_log](const Result<schema::Reply>& reply) {
+  auto answered = [this, from, old_name, to, new_name, moved, replaced,
+                   in_log](const Result<schema::Reply>& reply) {
+    facts_.learn_logged_somehow(*moved);
+    if (replaced) facts_.learn_logged_somehow(*replaced);
     if (reply) return;
     not_done(from, old_name, reply.error());
     not_done(to, new_name, reply.error());

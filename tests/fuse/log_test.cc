@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <future>
 #include <map>
+#include <optional>
 
 #include "tests/fuse/mounted/mounted_export.h"
 
@@ -151,6 +152,22 @@ TEST_F(Logged, AWriteIsLaterThanTheTimesThatWereSetBefore) {
   }
   flush(*mounted_);
   EXPECT_GT(status(in_mount("d/a")).st_mtim.tv_sec, 1'000'000'000);
+}
+
+// The answer to its making tells of a link.
+TEST_F(Logged, AFileThatWasReplacedWhileItWasBeingMadeHasNoLink) {
+  write_file(in_mount("d/b"), "bytes");
+  std::optional<Fd> fd;
+  {
+    const OutOfReach out(mounted_->caller());
+    fd.emplace(in_mount("d/a"), O_CREAT | O_RDWR, 0644);
+    EXPECT_EQ(::rename(in_mount("d/b").c_str(), in_mount("d/a").c_str()), 0);
+  }
+  flush(*mounted_);
+  struct stat st {};
+  ASSERT_EQ(::fstat(fd->get(), &st), 0);
+  EXPECT_EQ(st.st_nlink, 0u);
+  EXPECT_EQ(status(in_mount("d/a")).st_nlink, 1u);
 }
 
 TEST_F(Logged, FsyncMeansTheServer) {

@@ -119,9 +119,8 @@ void OperationLog::send(std::uint64_t number) {
   }
   call.body = joined(bytes);
   call.priority = rpc::Priority::kBulk;
-  remote_.mutate_with_body(
-      {}, std::move(call), schema::Reply::kLog,
-      [this, number](Result<rpc::CallReply> reply) { arrived(number, std::move(reply)); });
+  remote_.transfer(std::move(call), schema::Reply::kLog,
+                   [this, number](Result<rpc::CallReply> reply) { arrived(number, std::move(reply)); });
 }
 
 // ---------------------------------------------------------------- answers

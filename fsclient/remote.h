@@ -1,7 +1,8 @@
 // The server as the rest of the client sees it: requests with the asking user's identity, mutations
 // with their sequence numbers, replies of the kind that was asked for.
 //
-// Every mutation of the mount passes through mutate(), LOGs (operation_log.h) included.
+// Every mutation of the mount passes through mutate(), but for LOGs (operation_log.h), which have numbers of
+// their own.
 // What it does not do: cache, retry (rpc::Caller does), or know of inodes.
 #pragma once
 

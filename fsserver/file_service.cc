@@ -289,9 +289,14 @@ void FileService::cancel_wait(LockWaitId wait) {
 
 bool FileService::begin_once(const Incoming& incoming, Session& session) {
   const schema::Request& request = incoming->message();
-  const auto verdict = session.replies().begin(
-      request.sequence(), request.sequence_done(),
-      [incoming](const schema::Reply& reply) { incoming->reply(schema::Reply(reply)); });
+  return begin_in(session.replies(), request.sequence(), request.sequence_done(), incoming);
+}
+
+bool FileService::begin_in(ReplyMemory& memory, std::uint64_t sequence, std::uint64_t done_below,
+                           const Incoming& incoming) {
+  const auto verdict = memory.begin(sequence, done_below, [incoming](const schema::Reply& reply) {
+    incoming->reply(schema::Reply(reply));
+  });
   switch (verdict) {
     case ReplyMemory::Verdict::kRun:
       return true;

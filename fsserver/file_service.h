@@ -13,8 +13,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -168,7 +168,10 @@ class FileService : public rpc::Service {
   using Made = std::function<void(const std::vector<std::string>& changed)>;
   void carry_out(Admitted call, const Made& made);
   void cancel_wait(LockWaitId wait);
-  [[nodiscard]] bool begin_once(const Incoming& incoming, Session& session);
+  [[nodiscard]] static bool begin_once(const Incoming& incoming, Session& session);
+  // True: it is new, and to be carried out. Else it has been answered, or will be.
+  [[nodiscard]] static bool begin_in(ReplyMemory& memory, std::uint64_t sequence, std::uint64_t done_below,
+                                     const Incoming& incoming);
   void execute(const Operation& operation, Call& call);
 
   // LOGs: file_service_log.cc.
@@ -179,6 +182,7 @@ class FileService : public rpc::Service {
   void submit_log(const SharedSession& session, LogTicket ticket, Turn turn);
   void pass_log_turn(const SharedSession& session);
   void run_log(const SharedSession& session, const LogTicket& ticket, Turn turn);
+  [[nodiscard]] static bool begin_log_once(const Incoming& incoming, Session& session);
   void carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment);
   void finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply);
 

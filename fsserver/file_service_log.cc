@@ -23,13 +23,14 @@ void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
   }
 }
 
+// Never refused for want of room: it is answered to programs already. There is one of a session at a time
+// that has its turn; a repeat is only looked up.
 void FileService::submit_log(const SharedSession& session, LogTicket ticket, Turn turn) {
-  const Waiting waiting = ticket.waiting;
-  const bool queued = workers_.submit(
-      Lane::kData, [this, session, ticket = std::move(ticket), turn] { run_log(session, ticket, turn); });
-  if (queued) return;
-  refuse(*waiting, ErrorCode::kLimitExceeded, "too many calls at once");
-  if (turn == Turn::kIts) pass_log_turn(session);
+  const auto run = [this, session, ticket = std::move(ticket), turn] { run_log(session, ticket, turn); };
+  if (turn == Turn::kIts)
+    workers_.submit_beyond_bound(Lane::kData, run);
+  else if (!workers_.submit(Lane::kData, run))
+    run();
 }
 
 void FileService::pass_log_turn(const SharedSession& session) {
@@ -43,16 +44,21 @@ void FileService::run_log(const SharedSession& session, const LogTicket& ticket,
     if (turn == Turn::kIts) pass_log_turn(session);
   };
   if (!incoming || !attachment) return pass();  // the client sends it again
-  const std::uint64_t sequence = incoming->message().sequence();
-  if (sequence != 0 && !begin_once(incoming, *session)) return pass();
+  if (!begin_log_once(incoming, *session)) return pass();
   if (turn == Turn::kIts && session->log_turns().begin(ticket.number))
     return carry_out_log(incoming, attachment);
   schema::Reply reply;
   reply.set_error(static_cast<std::uint32_t>(ErrorCode::kCancelled));
   reply.set_message("a LOG that has been answered");
-  if (sequence != 0) session->replies().finish(sequence, reply);
+  session->log_replies().finish(ticket.number, reply);
   incoming->reply(std::move(reply));
   pass();
+}
+
+// Before its number has its turn: from then on a repeat must find it.
+bool FileService::begin_log_once(const Incoming& incoming, Session& session) {
+  const schema::LogRequest& log = incoming->message().log();
+  return begin_in(session.log_replies(), log.number(), log.answered() + 1, incoming);
 }
 
 void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment) {
@@ -91,8 +97,7 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
 
 void FileService::finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply) {
   const SharedSession session = attachment.session;
-  const std::uint64_t sequence = incoming->message().sequence();
-  if (sequence != 0) session->replies().finish(sequence, reply);
+  session->log_replies().finish(incoming->message().log().number(), reply);
   leases_.note_log(session->number(), LeaseTable::Log::kDone);
   if (leases_.has_exclusive(session->number()) && !has_room(leases_, session->number(), *attachment.exported))
     leases_.end_exclusive(session->number());

@@ -10,8 +10,14 @@ ReplyMemory::Verdict ReplyMemory::begin(std::uint64_t sequence, std::uint64_t do
   if (const auto known = entries_.find(sequence); known != entries_.end()) {
     Entry& entry = known->second;
     if (!entry.reply) {
-      if (entry.waiting.size() >= kRepeatsWaitingMax) return Verdict::kFull;
+      std::optional<Answer> replaced;  // let go after the mutex
       entry.waiting.push_back(std::move(answer));
+      // The oldest came by a connection that has long been lost: a client has one at a time.
+      if (entry.waiting.size() > kRepeatsWaitingMax) {
+        replaced = std::move(entry.waiting.front());
+        entry.waiting.pop_front();
+      }
+      lock.unlock();
       return Verdict::kJoined;
     }
     schema::Reply reply;
@@ -21,7 +27,8 @@ ReplyMemory::Verdict ReplyMemory::begin(std::uint64_t sequence, std::uint64_t do
     return Verdict::kAnswered;
   }
   if (sequence < done_below_) return Verdict::kForgotten;
-  if (entries_.size() >= kRememberedRepliesMax || bytes_ >= kRememberedBytesMax) return Verdict::kFull;
+  if (full() && bounds_.when_full == WhenFull::kRefuse) return Verdict::kFull;
+  make_room();
   entries_.emplace(sequence, Entry{});
   return Verdict::kRun;
 }
@@ -38,9 +45,16 @@ void ReplyMemory::forget_below(std::uint64_t sequence) {
   }
 }
 
+void ReplyMemory::make_room() {
+  for (auto entry = entries_.begin(); entry != entries_.end() && full();) {
+    if (entry->second.reply) bytes_ -= entry->second.reply->size();
+    entry = entry->second.reply ? entries_.erase(entry) : std::next(entry);
+  }
+}
+
 void ReplyMemory::finish(std::uint64_t sequence, const schema::Reply& reply) {
   std::string encoded = reply.SerializeAsString();
-  std::vector<Answer> waiting;
+  std::deque<Answer> waiting;
   {
     const std::lock_guard lock(mutex_);
     const auto known = entries_.find(sequence);

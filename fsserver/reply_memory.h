@@ -1,9 +1,12 @@
-// Mutations done once, however often they are sent: a session's replies by sequence number.
+// Mutations done once, however often they are sent: a session's replies by sequence number. Another one keeps
+// those of its LOGs, by their numbers: they are already answered to programs, so none may be refused, and a
+// full memory forgets instead.
 //
 // Pure bookkeeping; whoever runs the operations asks before and tells after. Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -19,9 +22,21 @@ namespace tusk::server {
 constexpr std::size_t kRememberedRepliesMax = 16'384;  // per session; a client keeps fewer unanswered
 constexpr std::size_t kRememberedBytesMax = 8 << 20;   // per session, within one reply
 constexpr std::size_t kRepeatsWaitingMax = 16;         // of one mutation in progress
+// Of LOGs: twice what a client may have on its way, and six times what 16,384 entries are answered with.
+constexpr std::size_t kRememberedLogsMax = 1024;
+constexpr std::size_t kRememberedLogBytesMax = 32 << 20;
 
 class ReplyMemory {
  public:
+  enum class WhenFull : std::uint8_t { kRefuse, kForgetOldest };
+  struct Bounds {
+    std::size_t replies = kRememberedRepliesMax;
+    std::size_t bytes = kRememberedBytesMax;
+    WhenFull when_full = WhenFull::kRefuse;
+  };
+  ReplyMemory() : ReplyMemory(Bounds()) {}
+  explicit ReplyMemory(Bounds bounds) : bounds_(bounds) {}
+
   using Answer = std::move_only_function<void(const schema::Reply&)>;
 
   enum class Verdict : std::uint8_t {
@@ -29,7 +44,7 @@ class ReplyMemory {
     kAnswered,   // `answer` was called with the remembered reply
     kJoined,     // in progress: `answer` will be called when the first one is done
     kForgotten,  // the client itself said that it has the answer
-    kFull,       // too many replies that the client has not confirmed
+    kFull,       // too many replies that the client has not confirmed; never with kForgetOldest
   };
   // `done_below`: replies of smaller sequences may be forgotten.
   [[nodiscard]] Verdict begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer);
@@ -40,17 +55,24 @@ class ReplyMemory {
   [[nodiscard]] std::size_t size() const;
 
  private:
-  // With mutex_ held.
-  void forget_below(std::uint64_t sequence);
-
   struct Entry {
     std::optional<std::string> reply;  // encoded; none yet: in progress
-    std::vector<Answer> waiting;
+    std::deque<Answer> waiting;
   };
+  // With mutex_ held.
+  void forget_below(std::uint64_t sequence);
+  [[nodiscard]] bool full() const { return entries_.size() >= bounds_.replies || bytes_ >= bounds_.bytes; }
+  void make_room();
+
+  const Bounds bounds_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Entry> entries_;
   std::uint64_t done_below_ = 0;
   std::size_t bytes_ = 0;  // of replies
 };
+
+constexpr ReplyMemory::Bounds kOfLogs{.replies = kRememberedLogsMax,
+                                      .bytes = kRememberedLogBytesMax,
+                                      .when_full = ReplyMemory::WhenFull::kForgetOldest};
 
 }  // namespace tusk::server

@@ -56,6 +56,8 @@ class Session {
   [[nodiscard]] Export& exported() const { return *export_; }
   [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return descriptors_; }
   [[nodiscard]] ReplyMemory& replies() { return replies_; }
+  // Of LOGs, by their numbers.
+  [[nodiscard]] ReplyMemory& log_replies() { return log_replies_; }
   [[nodiscard]] LogTurns& log_turns() { return log_turns_; }
   // Of the LOG whose turn it is.
   [[nodiscard]] AliasTable& aliases() { return aliases_; }
@@ -103,6 +105,7 @@ class Session {
   const std::shared_ptr<Export> export_;
   const std::shared_ptr<Quota> descriptors_;
   ReplyMemory replies_;
+  ReplyMemory log_replies_{kOfLogs};
   LogTurns log_turns_;
   AliasTable aliases_;
   const LockingSessions* const lockers_;

@@ -23,9 +23,17 @@ WorkerPool::~WorkerPool() {
 }
 
 bool WorkerPool::submit(Lane lane, Task task) {
+  return submit_within(kQueuedTasksMax, lane, std::move(task));
+}
+
+void WorkerPool::submit_beyond_bound(Lane lane, Task task) {
+  (void)submit_within(SIZE_MAX, lane, std::move(task));
+}
+
+bool WorkerPool::submit_within(std::size_t bound, Lane lane, Task task) {
   {
     const std::lock_guard lock(mutex_);
-    if (queued_ >= kQueuedTasksMax) return false;
+    if (queued_ >= bound) return false;
     queues_[static_cast<std::size_t>(lane)].push_back(std::move(task));
     ++queued_;
   }

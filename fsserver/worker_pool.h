@@ -39,6 +39,8 @@ class WorkerPool {
 
   // Never blocks. False, and `task` is not run: kQueuedTasksMax are waiting.
   [[nodiscard]] bool submit(Lane lane, Task task);
+  // The same in any case, for what is bounded by other means and may not be refused.
+  void submit_beyond_bound(Lane lane, Task task);
 
   // Waits until nothing is queued or running; false if that takes longer.
   [[nodiscard]] bool wait_idle(Duration at_most);
@@ -47,6 +49,7 @@ class WorkerPool {
   static constexpr std::size_t kLanes = 3;
 
   void work();
+  [[nodiscard]] bool submit_within(std::size_t bound, Lane lane, Task task);
   [[nodiscard]] bool may_run(std::size_t lane) const;
   [[nodiscard]] std::size_t runnable_lane() const;  // kLanes: none
 

@@ -132,6 +132,20 @@ TEST_F(TheLog, TellsAsAnsweredNothingThatWhoWritesAnEntryMayNotKnowYet) {
   EXPECT_EQ(line.log(3).answered(), 1u);
 }
 
+// Its LOGs have numbers of their own: the server may forget what else it has answered meanwhile.
+TEST_F(TheLog, HoldsUpNoReplyOfAnotherMutation) {
+  ASSERT_TRUE(append(1));
+  age();
+  EXPECT_EQ(line.calls[0].first.message.sequence(), 0u);
+  for (const std::uint64_t sequence : {1, 2}) {
+    remote.mutate({}, {}, schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
+    EXPECT_EQ(line.calls.back().first.message.sequence_done(), sequence);
+    rpc::CallReply reply;
+    reply.message.mutable_empty();
+    line.calls.back().second(std::move(reply));
+  }
+}
+
 TEST_F(TheLog, WhoWaitsForItSendsItAtOnceAndComesBehindItsEntries) {
   ASSERT_TRUE(append(1));
   std::vector<int> seen;

@@ -14,7 +14,6 @@ class LogOf {
   explicit LogOf(std::uint64_t number, std::uint64_t answered = 0) {
     log().set_number(number);
     log().set_answered(answered);
-    request_.set_sequence(number);
   }
   LogOf& again() {
     log().set_again(true);
@@ -54,6 +53,11 @@ class LogOf {
     entry.mutable_write()->set_offset(offset);
     entry.mutable_write()->set_length(static_cast<std::uint32_t>(bytes.size()));
     body_ += bytes;
+    return *this;
+  }
+  // Changes nothing, and is answered with attributes.
+  LogOf& setattr(const std::string& handle) {
+    log().add_entries()->mutable_setattr()->set_handle(handle);
     return *this;
   }
   LogOf& close(std::uint64_t open_id) {

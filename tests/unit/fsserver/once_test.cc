@@ -130,6 +130,39 @@ TEST(ReplyMemory, IsBoundedInBytes) {
   EXPECT_EQ(memory.begin(5, 2, ignore), ReplyMemory::Verdict::kRun);
 }
 
+// LOGs have been answered to programs: better no answer to a repeat than no LOG.
+TEST(ReplyMemory, OfLogsForgetsTheOldestInsteadOfRefusing) {
+  ReplyMemory memory(kOfLogs);
+  const auto ignore = [](const schema::Reply&) {};
+  ASSERT_EQ(memory.begin(1, 0, ignore), ReplyMemory::Verdict::kRun);
+  for (std::uint64_t number = 2; number <= 2 * kRememberedLogsMax; ++number) {
+    ASSERT_EQ(memory.begin(number, 0, ignore), ReplyMemory::Verdict::kRun);
+    memory.finish(number, {});
+  }
+  EXPECT_EQ(memory.size(), kRememberedLogsMax);
+  EXPECT_EQ(memory.begin(1, 0, ignore), ReplyMemory::Verdict::kJoined) << "it is in progress";
+  schema::Reply large;
+  large.set_message(std::string(kRememberedLogBytesMax / 4, 'x'));
+  for (std::uint64_t number = 5000; number < 5008; ++number) {
+    ASSERT_EQ(memory.begin(number, 0, ignore), ReplyMemory::Verdict::kRun);
+    memory.finish(number, large);
+  }
+  EXPECT_LE(memory.size(), 5u);
+  EXPECT_EQ(memory.begin(5007, 0, ignore), ReplyMemory::Verdict::kAnswered);
+}
+
+TEST(ReplyMemory, OfManyRepeatsTheNewestWait) {
+  ReplyMemory memory;
+  std::vector<std::size_t> answered;
+  EXPECT_EQ(memory.begin(1, 0, [](const schema::Reply&) {}), ReplyMemory::Verdict::kRun);
+  for (std::size_t repeat = 0; repeat < 2 * kRepeatsWaitingMax; ++repeat)
+    EXPECT_EQ(memory.begin(1, 0, [&, repeat](const schema::Reply&) { answered.push_back(repeat); }),
+              ReplyMemory::Verdict::kJoined);
+  memory.finish(1, {});
+  EXPECT_EQ(answered.size(), kRepeatsWaitingMax);
+  EXPECT_EQ(answered.back(), 2 * kRepeatsWaitingMax - 1);
+}
+
 TEST(ReplyMemory, KeepsWhatIsStillRunningWhateverTheClientSays) {
   ReplyMemory memory;
   const auto ignore = [](const schema::Reply&) {};

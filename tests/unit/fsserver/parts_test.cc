@@ -47,9 +47,12 @@ TEST(WorkerPool, RefusesMoreThanItsQueueHolds) {
   for (std::size_t i = 0; i < kQueuedTasksMax + 10 && !refused; ++i)
     refused = !pool.submit(Lane::kMetadata, [opened] { opened.wait(); });
   EXPECT_TRUE(refused);
+  std::atomic<bool> ran{false};
+  pool.submit_beyond_bound(Lane::kData, [&ran] { ran = true; });
   EXPECT_FALSE(pool.wait_idle(1ms));
   gate.set_value();
   EXPECT_TRUE(pool.wait_idle(20s));
+  EXPECT_TRUE(ran);
 }
 
 TEST(BodyBudget, ServesInTurn) {

@@ -14,13 +14,16 @@ bool ExclusiveTable::holds(SessionNumber session) const {
 
 std::uint64_t ExclusiveTable::number(SessionNumber session) const {
   const auto found = parts_.find(session);
-  return found == parts_.end() ? 1 : found->second.number;
+  return found == parts_.end() || found->second.directories.empty() ? 0 : found->second.number;
 }
 
 bool ExclusiveTable::grant(SessionNumber session, Key directory) {
   Part& part = parts_[session];
   if (part.directories.size() >= kDirectoriesMax) return false;
-  if (part.directories.empty()) ++holders_;
+  if (part.directories.empty()) {
+    ++holders_;
+    part.number = ++last_number_;
+  }
   part.directories.insert(directory);
   of_[directory] = session;
   return true;
@@ -45,7 +48,7 @@ std::uint64_t ExclusiveTable::end(SessionNumber session) {
   part.directories.clear();
   part.recalling = false;
   --holders_;
-  return part.number++;
+  return part.number;
 }
 
 void ExclusiveTable::forget(SessionNumber session) {

@@ -1,6 +1,7 @@
 // Which directories' names one session has for itself alone (docs/PROTOCOL.md, "Exclusiveness").
 //
-// All that a session has is one thing with a number: it ends as a whole, then the next number begins. While
+// All that a session has is one thing with a number: it ends as a whole, and what it gets later has a higher
+// one, also from the next server process: clients only know up to which number all is over. While
 // it is being taken back it is still the session's, but grows no more. What others have asked for is not
 // given to anybody for a while: two clients that work in one directory are not to take it from each other all
 // the time.
@@ -34,12 +35,14 @@ class ExclusiveTable {
   static constexpr std::size_t kDirectoriesMax = 262'144;  // of one session
   static constexpr std::size_t kContestedMax = 65'536;
 
-  explicit ExclusiveTable(Duration contested_for) : contested_for_(contested_for) {}
+  // Numbers rise from `first` on.
+  ExclusiveTable(Duration contested_for, std::uint64_t first)
+      : contested_for_(contested_for), last_number_(first) {}
 
   // Who has it; nobody has it: nullopt.
   [[nodiscard]] std::optional<SessionNumber> holder(Key directory) const;
   [[nodiscard]] bool holds(SessionNumber session) const;
-  // Of what the session has, or gets next.
+  // Of what the session has; 0: nothing.
   [[nodiscard]] std::uint64_t number(SessionNumber session) const;
   [[nodiscard]] std::size_t holders() const { return holders_; }
 
@@ -58,11 +61,12 @@ class ExclusiveTable {
 
  private:
   struct Part {
-    std::uint64_t number = 1;
+    std::uint64_t number = 0;
     bool recalling = false;
     std::unordered_set<Key> directories;
   };
   const Duration contested_for_;
+  std::uint64_t last_number_;
   std::unordered_map<SessionNumber, Part> parts_;
   std::unordered_map<Key, SessionNumber> of_;
   std::size_t holders_ = 0;  // parts with directories

@@ -346,6 +346,8 @@ LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
       const Push& push = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now);
       holder.retiring = push.number;
       overdue.pushes.push_back(push);
+      // Its client uses none of it any more: what it knew of the names may have been told under those leases.
+      if (exclusive_.holds(session)) (void)recall(session, holder, now, overdue.pushes);
     }
     if (holder.sent.empty()) continue;
     if (over(holder, now)) {

@@ -79,8 +79,10 @@ class LeaseTable {
     std::uint64_t exclusive_over = 0;  // not 0: all exclusiveness up to this number
   };
 
-  // Lease numbers rise from `first` on: also above those of the server process before, which clients know.
-  LeaseTable(LeaseLimits limits, std::uint64_t first) : limits_(limits), last_lease_(first) {}
+  // Numbers of leases and of exclusiveness rise from `first` on: also above those of the server process
+  // before, which clients know.
+  LeaseTable(LeaseLimits limits, std::uint64_t first)
+      : limits_(limits), last_lease_(first), exclusive_(limits.contested_for, first) {}
 
   // ---- sessions
 
@@ -240,7 +242,7 @@ class LeaseTable {
   std::uint64_t last_lease_;
   std::uint64_t last_push_ = 0;
   std::uint64_t last_change_ = 0;
-  ExclusiveTable exclusive_{limits_.contested_for};
+  ExclusiveTable exclusive_;
   std::map<SessionNumber, Holder> holders_;
   std::unordered_map<std::uint64_t, Change> changes_;                      // by ChangeId
   std::unordered_multimap<Key, SessionNumber> changing_;                   // by whom

@@ -11,7 +11,7 @@
 namespace tusk::client {
 
 // Runs `again` with `done` once everything in the log has been answered, or `done` with kCancelled if the
-// asker gives up before.
+// asker gives up before, or with the error of calls that fail because the server is out of reach.
 template <class Done>
 void after_log(Core& core, const Asker& asker, Done done, std::move_only_function<void(Done)> again) {
   struct Waiting {
@@ -31,10 +31,13 @@ void after_log(Core& core, const Asker& asker, Done done, std::move_only_functio
   auto go_on = [waiting, again = std::move(again)]() mutable {
     if (!waiting->ended.exchange(true)) again(std::move(waiting->done));
   };
+  auto gave_up = [waiting](const Error& error) {
+    if (!waiting->ended.exchange(true)) waiting->done(std::unexpected(error));
+  };
   if (core.log.has_room())
-    core.log.when_answered(std::move(go_on));
+    core.log.when_answered(std::move(go_on), std::move(gave_up));
   else
-    core.log.when_room(std::move(go_on));
+    core.log.when_room(std::move(go_on), std::move(gave_up));
 }
 
 }  // namespace tusk::client

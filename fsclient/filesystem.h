@@ -197,6 +197,7 @@ class Filesystem {
     request.set_log_sent(log_.sent());
   }
   void handle_attached(const schema::AttachReply& attached);
+  void handle_outage(const Error& error) { log_.give_up(error); }
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
 

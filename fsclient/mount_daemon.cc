@@ -187,6 +187,7 @@ class MountedServer {
     channel.observe(
         {.reattaching = [this](schema::AttachRequest& request) { filesystem_->handle_attaching(request); },
          .reattached = [this](const schema::AttachReply& reply) { filesystem_->handle_attached(reply); },
+         .gave_up = [this](const Error& error) { filesystem_->handle_outage(error); },
          .pushed =
              [this](const schema::Request& request, std::move_only_function<void()> answer) {
                filesystem_->handle_pushed(request, std::move(answer));

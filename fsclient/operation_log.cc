@@ -119,6 +119,7 @@ void OperationLog::send(std::uint64_t number) {
   }
   call.body = joined(bytes);
   call.priority = rpc::Priority::kBulk;
+  call.outlives_outages = true;
   remote_.transfer(std::move(call), schema::Reply::kLog,
                    [this, number](Result<rpc::CallReply> reply) { arrived(number, std::move(reply)); });
 }
@@ -183,13 +184,13 @@ void OperationLog::answer(Batch& batch) {
 
 // ---------------------------------------------------------------- waiting
 
-void OperationLog::when_answered(Task then) {
+void OperationLog::when_answered(Task then, GaveUp gave_up) {
   std::optional<std::uint64_t> waited_for;
   {
     const std::lock_guard lock(mutex_);
     waited_for = seal();
     if (batches_.size() > 1) {
-      waiters_.push_back({batches_.rbegin()->first - 1, std::move(then)});
+      waiters_.push_back({batches_.rbegin()->first - 1, std::move(then), std::move(gave_up)});
       then = nullptr;
     }
   }
@@ -202,11 +203,11 @@ bool OperationLog::has_room() const {
   return has_room_locked();
 }
 
-void OperationLog::when_room(Task then) {
+void OperationLog::when_room(Task then, GaveUp gave_up) {
   {
     const std::lock_guard lock(mutex_);
     if (!has_room_locked()) {
-      waiting_for_room_.push_back(std::move(then));
+      waiting_for_room_.push_back({0, std::move(then), std::move(gave_up)});
       return;
     }
   }
@@ -224,9 +225,24 @@ void OperationLog::wake() {
       return true;
     });
     if (has_room_locked())
-      for (Task& task : std::exchange(waiting_for_room_, {})) ready.push_back(std::move(task));
+      for (Waiter& waiter : std::exchange(waiting_for_room_, {})) ready.push_back(std::move(waiter.then));
   }
   for (Task& task : ready) scheduler_.post(std::move(task));
+}
+
+void OperationLog::give_up(const Error& error) {
+  std::vector<Waiter> given_up;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::vector<Waiter>* const waiting : {&waiters_, &waiting_for_room_})
+      std::erase_if(*waiting, [&](Waiter& waiter) {
+        if (!waiter.gave_up) return false;
+        given_up.push_back(std::move(waiter));
+        return true;
+      });
+  }
+  for (Waiter& waiter : given_up)
+    scheduler_.post([gave_up = std::move(waiter.gave_up), error]() mutable { gave_up(error); });
 }
 
 std::size_t OperationLog::entries() const {

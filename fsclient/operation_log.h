@@ -32,6 +32,7 @@ class OperationLog {
  public:
   using Answer = std::move_only_function<void(Result<schema::Reply>)>;
   using Task = std::move_only_function<void()>;
+  using GaveUp = std::move_only_function<void(const Error&)>;
 
   // Unanswered, at most: what the server keeps room for on its disk.
   static constexpr std::size_t kEntriesMax = 16'384;
@@ -76,10 +77,14 @@ class OperationLog {
   [[nodiscard]] std::uint64_t next_name() { return next_name_++; }
 
   // All that was appended until now has been answered. On a worker, or at once.
-  void when_answered(Task then);
+  // `gave_up` runs instead, if there is one, when the server is out of reach for longer than calls wait. The
+  // entries wait on.
+  void when_answered(Task then, GaveUp gave_up = nullptr);
   [[nodiscard]] bool has_room() const;
-  // There is room again. On a worker, or at once.
-  void when_room(Task then);
+  // There is room again. The same.
+  void when_room(Task then, GaveUp gave_up = nullptr);
+  // It is so.
+  void give_up(const Error& error);
 
   // All exclusiveness up to this number is over; `answered` runs when the log is out.
   void take_back(std::uint64_t exclusive, Task answered);
@@ -107,6 +112,7 @@ class OperationLog {
   struct Waiter {
     std::uint64_t number = 0;  // every LOG up to it
     Task then;
+    GaveUp gave_up;  // may be null
   };
 
   // With the mutex held: closes the open batch. The call is to be sent once the mutex is let go.
@@ -139,7 +145,7 @@ class OperationLog {
   std::multiset<std::uint64_t> namings_;  // what was answered when each of those that are held began
   bool handing_on_ = false;
   std::vector<Waiter> waiters_;
-  std::vector<Task> waiting_for_room_;
+  std::vector<Waiter> waiting_for_room_;  // their numbers mean nothing
 
   [[nodiscard]] static std::map<std::uint64_t, Batch> first_batch();
 };

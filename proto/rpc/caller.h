@@ -28,6 +28,9 @@ struct CallRequest {
   MutableSharedBytes reply_body;  // where the reply's bulk bytes land (READ); its size is what the
                                   // server may send. Undefined content until the call ended well.
   Priority priority = Priority::kInteractive;
+  // It waits through outages and refusals however long they last, and fails only when the caller is closed:
+  // what has been answered to a program already must not be lost because the server was away.
+  bool outlives_outages = false;
 };
 
 struct CallReply {

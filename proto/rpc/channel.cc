@@ -99,6 +99,7 @@ class ChannelOverUdp final : public Channel {
     return {from_errno(EACCES), "the server refuses this mount: " + refusal_->context};
   }
   void apply_outage_policy(TimePoint now);
+  void give_up(const Error& error);
   [[nodiscard]] TimePoint unreachable_since() const;
   void arm_timer(TimePoint now);
   void leave(const Error& error);
@@ -417,7 +418,7 @@ void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
     refusal_ = refusal;
   }
   handle_lost(is_final(refusal.code) ? refusal.code : ErrorCode::kUnreachable, refusal.context, now);
-  if (refused()) calls_.fail_all(refused_error());
+  if (refused()) give_up(refused_error());
 }
 
 void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, TimePoint now) {
@@ -458,8 +459,13 @@ void ChannelOverUdp::apply_outage_policy(TimePoint now) {
   if (!outage_.fail_after || calls_.count() == 0 || !ever_attached_) return;
   const TimePoint since = unreachable_since();
   if (since == kNever || now - since < *outage_.fail_after) return;
-  calls_.fail_all({ErrorCode::kTimedOut, "the server has been out of reach for " +
-                                             std::to_string(outage_.fail_after->count()) + " s"});
+  give_up({ErrorCode::kTimedOut,
+           "the server has been out of reach for " + std::to_string(outage_.fail_after->count()) + " s"});
+}
+
+void ChannelOverUdp::give_up(const Error& error) {
+  calls_.fail_in_outage(error);
+  if (events_.gave_up) events_.gave_up(error);
 }
 
 // ---------------------------------------------------------------- from other threads
@@ -485,12 +491,14 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
   Result<SharedBytes> header = encode_message(request.message);
   auto start = [this, id, header = std::move(header), body = std::move(request.body),
                 place = std::move(request.reply_body), priority = request.priority,
-                once = adds_up(request.message), done = std::move(done)]() mutable {
+                once = adds_up(request.message), lasting = request.outlives_outages,
+                done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
     if (state_ == State::kLeaving || state_ == State::kEnded)
       return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
-    if (refused()) return done(std::unexpected(refused_error()));
-    calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once});
+    if (refused() && !lasting) return done(std::unexpected(refused_error()));
+    calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once,
+                    lasting});
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
   reactor_->post(std::move(start));

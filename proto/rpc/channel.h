@@ -69,6 +69,9 @@ class Channel : public Caller {
     // Before a re-attach: what the server should be told with it.
     std::move_only_function<void(schema::AttachRequest&)> reattaching;
     std::move_only_function<void(const schema::AttachReply&)> reattached;
+    // Calls have failed with this, for want of a server or of the right to use it; those that outlive outages
+    // still wait. Again and again as long as it is so.
+    std::move_only_function<void(const Error&)> gave_up;
     // `answer` from any thread; the server waits for it.
     std::move_only_function<void(const schema::Request&, std::move_only_function<void()> answer)> pushed;
   };

@@ -22,6 +22,13 @@ Result<CallReply> decode_reply(const transport::ReplyArrived& arrived) {
 
 }  // namespace
 
+Completion OutgoingCalls::take(Calls::iterator place) {
+  if (place->second.exchange) by_exchange_.erase(*place->second.exchange);
+  Completion done = std::move(place->second.call.done);
+  calls_.erase(place);
+  return done;
+}
+
 void OutgoingCalls::start(CallId id, transport::Connection& connection) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second.exchange) return;
@@ -35,13 +42,8 @@ void OutgoingCalls::start(CallId id, transport::Connection& connection) {
 void OutgoingCalls::start_all(transport::Connection& connection, bool resumed) {
   std::vector<Completion> unknown;
   for (auto place = calls_.begin(); !resumed && place != calls_.end();) {
-    Entry& entry = place->second;
-    if (entry.sent_before && entry.call.adds_up) {
-      unknown.push_back(std::move(entry.call.done));
-      place = calls_.erase(place);
-    } else {
-      ++place;
-    }
+    const auto found = place++;
+    if (found->second.sent_before && found->second.call.adds_up) unknown.push_back(take(found));
   }
   for (const auto& [id, entry] : calls_) start(id, connection);
   for (Completion& done : unknown)
@@ -51,23 +53,14 @@ void OutgoingCalls::start_all(transport::Connection& connection, bool resumed) {
 void OutgoingCalls::cancel(CallId id, transport::Connection* connection) {
   const auto found = calls_.find(id);
   if (found == calls_.end()) return;
-  if (found->second.exchange) {
-    if (connection) connection->cancel_exchange(*found->second.exchange);
-    by_exchange_.erase(*found->second.exchange);
-  }
-  Completion done = std::move(found->second.call.done);
-  calls_.erase(found);
-  done(fail(ErrorCode::kCancelled));
+  if (found->second.exchange && connection) connection->cancel_exchange(*found->second.exchange);
+  take(found)(fail(ErrorCode::kCancelled));
 }
 
 void OutgoingCalls::handle_reply(const transport::ReplyArrived& arrived) {
   const auto by_exchange = by_exchange_.find(arrived.exchange);
   if (by_exchange == by_exchange_.end()) return;
-  const auto found = calls_.find(by_exchange->second);
-  by_exchange_.erase(by_exchange);
-  Completion done = std::move(found->second.call.done);
-  calls_.erase(found);
-  done(decode_reply(arrived));
+  take(calls_.find(by_exchange->second))(decode_reply(arrived));
 }
 
 void OutgoingCalls::detach() {
@@ -81,6 +74,15 @@ void OutgoingCalls::fail_all(const Error& error) {
   calls_.clear();
   by_exchange_.clear();
   for (auto& [id, entry] : calls) entry.call.done(std::unexpected(error));
+}
+
+void OutgoingCalls::fail_in_outage(const Error& error) {
+  std::vector<Completion> failed;
+  for (auto place = calls_.begin(); place != calls_.end();) {
+    const auto found = place++;
+    if (!found->second.call.outlives_outages) failed.push_back(take(found));
+  }
+  for (Completion& done : failed) done(std::unexpected(error));
 }
 
 }  // namespace tusk::rpc

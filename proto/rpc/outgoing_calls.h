@@ -20,7 +20,8 @@ class OutgoingCalls {
     MutableSharedBytes reply_body;
     Priority priority = Priority::kInteractive;
     Completion done;
-    bool adds_up = false;  // done twice it would have twice the effect (O_APPEND)
+    bool adds_up = false;           // done twice it would have twice the effect (O_APPEND)
+    bool outlives_outages = false;  // CallRequest's
   };
 
   // Keeps a call; it goes out with start() or start_all().
@@ -38,6 +39,8 @@ class OutgoingCalls {
   void detach();
   // Everything ends with this error.
   void fail_all(const Error& error);
+  // The same but for what outlives outages, which goes on waiting.
+  void fail_in_outage(const Error& error);
 
   [[nodiscard]] std::size_t count() const { return calls_.size(); }
 
@@ -48,7 +51,11 @@ class OutgoingCalls {
     bool sent_before = false;  // on a connection that is gone
   };
 
-  std::map<CallId, Entry> calls_;  // ordered: ids rise with time
+  using Calls = std::map<CallId, Entry>;  // ordered: ids rise with time
+  // Taken out: its completion.
+  [[nodiscard]] Completion take(Calls::iterator place);
+
+  Calls calls_;
   std::unordered_map<wire::ExchangeId, CallId> by_exchange_;
 };
 

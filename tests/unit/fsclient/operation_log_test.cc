@@ -161,6 +161,33 @@ TEST_F(TheLog, WhoWaitsForItSendsItAtOnceAndComesBehindItsEntries) {
   EXPECT_TRUE(at_once) << "nothing is in it";
 }
 
+TEST_F(TheLog, OutlivesOutages) {
+  ASSERT_TRUE(append(1));
+  age();
+  EXPECT_TRUE(line.calls[0].first.outlives_outages);
+}
+
+// Programs hear of an outage; what they were told before waits for the server.
+TEST_F(TheLog, WhoWaitsForItHearsOfAnOutageAndItsEntriesDoNot) {
+  for (std::size_t i = 0; i < OperationLog::kEntriesMax; ++i) ASSERT_TRUE(append(1));
+  std::vector<std::string> ends;
+  const auto end = [&](const std::string& what) { return [&, what] { ends.push_back(what); }; };
+  const auto gave_up = [&](const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::kTimedOut);
+    ends.emplace_back("gave up");
+  };
+  log.when_answered(end("answered"), gave_up);
+  log.when_room(end("room"), gave_up);
+  log.when_answered(end("push answered"));
+  log.give_up({ErrorCode::kTimedOut, ""});
+  scheduler.run();
+  EXPECT_THAT(ends, ElementsAre("gave up", "gave up"));
+  EXPECT_THAT(answered, IsEmpty());
+  for (std::size_t call = 0; call < line.calls.size(); ++call) line.answer(call);
+  scheduler.run();
+  EXPECT_THAT(ends, ElementsAre("gave up", "gave up", "push answered"));
+}
+
 TEST_F(TheLog, TakesNothingUnderWhatHasBeenTakenBack) {
   log.grant(kExclusive);
   ASSERT_TRUE(append(1));

@@ -162,6 +162,11 @@ class EndpointTest : public testing::Test {
     return request;
   }
 
+  static CallRequest outliving_outages(CallRequest request) {
+    request.outlives_outages = true;
+    return request;
+  }
+
   crypto::Identity server_identity_ = *crypto::Identity::generate();
   crypto::Identity client_identity_ = *crypto::Identity::generate();
   TestService service_;
@@ -351,8 +356,13 @@ TEST_F(EndpointTest, ARightThatEndsIsAnErrorUntilItIsGivenAgain) {
   EXPECT_FALSE(channel->stats().connected);
   EXPECT_TRUE(channel->stats().refused);
   EXPECT_EQ(channel->stats().down_because, "gone");
+  auto lasting = std::async(std::launch::async, [&] {
+    return finish(*channel, outliving_outages(read_request(allocate_bytes(10))));
+  });
+  EXPECT_EQ(lasting.wait_for(100ms), std::future_status::timeout);
 
   service_.refuse(std::nullopt);
+  EXPECT_TRUE(lasting.get());
   ASSERT_EQ(let_in_again.get_future().wait_for(kPatience), std::future_status::ready);
   EXPECT_TRUE(finish(*channel, read_request(allocate_bytes(10))));
   EXPECT_FALSE(channel->stats().refused);
@@ -456,9 +466,15 @@ TEST_F(EndpointTest, AnOutagePolicyEndsTheWait) {
   auto channel = Channel::connect(with_policy);
   ASSERT_TRUE(channel);
   endpoint_.reset();
+  auto lasting = std::async(std::launch::async, [&] {
+    return finish(**channel, outliving_outages(read_request(allocate_bytes(10))));
+  });
   CallRequest request;
   request.message.mutable_lock();
   EXPECT_EQ(finish(**channel, std::move(request)).error().code, ErrorCode::kTimedOut);
+  EXPECT_EQ(lasting.wait_for(0s), std::future_status::timeout);
+  start_server("127.0.0.1:" + std::to_string(port_));
+  EXPECT_TRUE(lasting.get());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 class Calls : public testing::Test {
  protected:
   // What the call with this id ended with.
-  void add(std::uint64_t id, bool adds_up) {
+  void add(std::uint64_t id, bool adds_up, bool outlives_outages = false) {
     const std::string_view text = "request";
     calls_.add(CallId(id),
                {copy_bytes(as_byte_span(text)),
@@ -19,7 +19,8 @@ class Calls : public testing::Test {
                 {},
                 Priority::kBulk,
                 [this, id](const Result<CallReply>& reply) { ended_.emplace(id, reply.error().code); },
-                adds_up});
+                adds_up,
+                outlives_outages});
   }
   static transport::Connection connection() {
     return transport::Connection(transport::Role::kClient, {}, TimePoint() + 1s, 10ms);
@@ -53,6 +54,18 @@ TEST_F(Calls, ThatAddUpAreNotSentAgainToAServerThatForgotThem) {
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_.at(1), from_errno(EIO));
   EXPECT_EQ(calls_.count(), 2u);
+}
+
+TEST_F(Calls, SomeOutliveOutages) {
+  transport::Connection open = connection();
+  add(1, false);
+  add(2, false, true);
+  calls_.start_all(open, false);
+  calls_.fail_in_outage({ErrorCode::kTimedOut, ""});
+  EXPECT_EQ(ended_, (std::map<std::uint64_t, ErrorCode>{{1, ErrorCode::kTimedOut}}));
+  EXPECT_EQ(calls_.count(), 1u);
+  calls_.fail_all({ErrorCode::kPeerClosed, ""});
+  EXPECT_EQ(ended_.at(2), ErrorCode::kPeerClosed);
 }
 
 }  // namespace

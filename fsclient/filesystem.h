@@ -193,8 +193,7 @@ class Filesystem {
   // The channel's events, on its network thread.
   void handle_attaching(schema::AttachRequest& request) {
     held_locks_.offer(request);
-    request.set_log_answered(log_.answered());
-    request.set_log_sent(log_.sent());
+    log_.tell(request);
   }
   void handle_attached(const schema::AttachReply& attached);
   void handle_outage(const Error& error) { log_.give_up(error); }

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 namespace tusk::client {
 namespace {
+
+// In an ATTACH (PROTOCOL.md): 1,024 LOGs, more than are ever on their way.
+constexpr std::size_t kBeyondBytesMax = 128;
 
 SharedBytes joined(const std::vector<SharedBytes>& pieces) {
   if (pieces.empty()) return {};
@@ -130,6 +134,7 @@ void OperationLog::arrived(std::uint64_t number, Result<rpc::CallReply> reply) {
   {
     const std::lock_guard lock(mutex_);
     Batch& batch = batches_.at(number);
+    batch.ended = true;
     if (!reply) {
       batch.reply = std::unexpected(reply.error());
     } else if (static_cast<std::size_t>(reply->message.log().replies_size()) != batch.entries.size()) {
@@ -255,9 +260,20 @@ ByteCount OperationLog::bytes() const {
   return bytes_;
 }
 
-std::uint64_t OperationLog::sent() const {
+void OperationLog::tell(schema::AttachRequest& request) const {
   const std::lock_guard lock(mutex_);
-  return batches_.rbegin()->first - 1;
+  const std::uint64_t first = batches_.begin()->first;
+  request.set_log_answered(first - 1);
+  request.set_log_sent(batches_.rbegin()->first - 1);
+  std::string beyond;
+  for (const auto& [number, batch] : batches_) {
+    if (!batch.ended) continue;
+    const std::size_t bit = number - first;
+    if (bit / 8 >= kBeyondBytesMax) break;
+    if (bit / 8 >= beyond.size()) beyond.resize(bit / 8 + 1);
+    beyond[bit / 8] = static_cast<char>(beyond[bit / 8] | 1 << (bit % 8));
+  }
+  request.set_log_answered_beyond(std::move(beyond));
 }
 
 std::uint64_t OperationLog::answered() const {

@@ -93,9 +93,10 @@ class OperationLog {
 
   [[nodiscard]] std::size_t entries() const;
   [[nodiscard]] ByteCount bytes() const;
-  // Every LOG up to this number has been answered; none above that has been sent.
+  // Every LOG up to this number has been answered.
   [[nodiscard]] std::uint64_t answered() const;
-  [[nodiscard]] std::uint64_t sent() const;
+  // Which LOGs have been sent and which have been answered: where a server that was restarted is to begin.
+  void tell(schema::AttachRequest& request) const;
 
  private:
   struct Entry {
@@ -107,6 +108,7 @@ class OperationLog {
     std::vector<SharedBytes> bytes;
     ByteCount size = 0;  // of them, and about that of the entries
     std::vector<Entry> entries;
+    bool ended = false;  // its call: it does not come to the server again
     std::optional<Result<schema::Reply>> reply;
   };
   struct Waiter {

@@ -102,8 +102,10 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
   TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
-  attachment->session->log_turns().skip_to(request.log_answered());
-  if (!resumed) attachment->session->log_turns().note_sent_before(request.log_sent());
+  LogTurns& turns = attachment->session->log_turns();
+  turns.skip_to(request.log_answered());
+  turns.skip_beyond(request.log_answered(), request.log_answered_beyond());
+  if (!resumed) turns.note_sent_before(request.log_sent());
   const auto watch = watch_of(*exported);
   std::uint64_t lease_floor = 0;
   bool replaced = false;

@@ -75,20 +75,19 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
     refused.set_message(suits.error().context);
     return finish_log(incoming, *attachment, std::move(refused));
   }
-  const auto run_entry =
-      [this, attachment,
-       terms = LogTerms{.again = log.again() || turns.may_be_done(log.number())}](Incoming entry) {
-        const Operation& operation = *find_operation(entry->message().operation_case());
-        Admitted call{.operation = &operation,
-                      .incoming = std::move(entry),
-                      .attachment = attachment,
-                      .reservations = {},
-                      .log = terms};
-        if (attachment->watch && mutates(operation, call.incoming->message()))
-          begin_change(std::move(call));
-        else
-          carry_out(std::move(call), {});
-      };
+  const auto run_entry = [this, attachment,
+                          terms = LogTerms{.again = turns.may_be_done(log.number())}](Incoming entry) {
+    const Operation& operation = *find_operation(entry->message().operation_case());
+    Admitted call{.operation = &operation,
+                  .incoming = std::move(entry),
+                  .attachment = attachment,
+                  .reservations = {},
+                  .log = terms};
+    if (attachment->watch && mutates(operation, call.incoming->message()))
+      begin_change(std::move(call));
+    else
+      carry_out(std::move(call), {});
+  };
   const auto done = [this, incoming, attachment](schema::Reply reply) {
     finish_log(incoming, *attachment, std::move(reply));
   };

@@ -7,7 +7,25 @@ namespace tusk::server {
 
 void LogTurns::skip_to(std::uint64_t answered) {
   const std::lock_guard lock(mutex_);
-  if (!taken_ && answered != UINT64_MAX) next_ = std::max(next_, answered + 1);
+  if (answered != UINT64_MAX) answered_ = std::max(answered_, answered);
+  if (!taken_) skip();
+}
+
+void LogTurns::skip_beyond(std::uint64_t answered, std::string_view bits) {
+  const std::lock_guard lock(mutex_);
+  beyond_.clear();  // an attach tells of all
+  const std::size_t count = std::min(bits.size() * 8, kEarlyLogsMax);
+  if (answered >= UINT64_MAX - count) return;
+  for (std::size_t i = 0; i < count; ++i)
+    if ((static_cast<unsigned char>(bits[i / 8]) >> (i % 8) & 1) != 0) beyond_.insert(answered + 1 + i);
+  if (!taken_) skip();
+}
+
+// Not while one has its turn: it has yet to begin, perhaps.
+void LogTurns::skip() {
+  next_ = std::max(next_, answered_ + 1);
+  while (beyond_.contains(next_)) ++next_;
+  beyond_.erase(beyond_.begin(), beyond_.lower_bound(next_));
 }
 
 void LogTurns::note_sent_before(std::uint64_t sent) {
@@ -51,6 +69,7 @@ std::optional<LogTicket> LogTurns::pass() {
 }
 
 std::optional<LogTicket> LogTurns::take_next() {
+  skip();
   const auto first = early_.begin();
   taken_ = first != early_.end() && first->first <= next_;
   if (!taken_) return std::nullopt;

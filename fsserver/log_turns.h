@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "fsserver/waiting_call.h"
 
@@ -26,8 +28,11 @@ struct LogTicket {
 
 class LogTurns {
  public:
-  // Every LOG up to this number has been answered: it began in another server process, perhaps.
+  // Every LOG up to this number has been answered: it began in another server process, perhaps. While a LOG
+  // has its turn that counts once it is over.
   void skip_to(std::uint64_t answered);
+  // The same of single ones beyond: bit i is that of LOG answered + 1 + i (AttachRequest).
+  void skip_beyond(std::uint64_t answered, std::string_view bits);
   // In a new session: LOGs up to this number may have been carried out by another server process.
   void note_sent_before(std::uint64_t sent);
   [[nodiscard]] bool may_be_done(std::uint64_t number) const;
@@ -48,10 +53,14 @@ class LogTurns {
   [[nodiscard]] std::optional<LogTicket> pass();
 
  private:
+  // With mutex_ held.
+  void skip();
   [[nodiscard]] std::optional<LogTicket> take_next();
 
-  mutable std::mutex mutex_;  // held for all of the below, and by take_next()
+  mutable std::mutex mutex_;
   std::uint64_t next_ = 1;
+  std::uint64_t answered_ = 0;      // every LOG up to this one
+  std::set<std::uint64_t> beyond_;  // those above that will not come
   std::uint64_t sent_before_ = 0;
   bool taken_ = false;  // somebody has the turn
   std::map<std::uint64_t, LogTicket> early_;

@@ -161,6 +161,41 @@ TEST_F(TheLog, WhoWaitsForItSendsItAtOnceAndComesBehindItsEntries) {
   EXPECT_TRUE(at_once) << "nothing is in it";
 }
 
+// A server that was restarted waits for none that does not come again.
+TEST_F(TheLog, TellsWhichOfItsLogsDoNotComeAgain) {
+  const auto told = [this] {
+    schema::AttachRequest request;
+    log.tell(request);
+    return request;
+  };
+  EXPECT_EQ(told().log_answered_beyond(), "");
+  for (int i = 1; i <= 12; ++i) {
+    ASSERT_TRUE(append(i));
+    age();
+  }
+  line.answer(0);
+  EXPECT_EQ(told().log_answered(), 1u);
+  EXPECT_EQ(told().log_answered_beyond(), "") << "nothing beyond";
+  for (const std::size_t index : {2, 4, 10}) line.answer(index);
+  EXPECT_EQ(told().log_answered(), 1u);
+  EXPECT_EQ(told().log_sent(), 12u);
+  EXPECT_EQ(told().log_answered_beyond(), std::string("\x0a\x02"));
+  line.answer(1);
+  EXPECT_EQ(told().log_answered(), 3u);
+  EXPECT_EQ(told().log_answered_beyond(), std::string("\x82", 1));
+}
+
+// Also while its entries are told of it.
+TEST_F(TheLog, TellsOfTheOneWhoseAnswerIsJustBeingHandedOn) {
+  schema::AttachRequest request;
+  ASSERT_TRUE(log.append(log.naming(), kExclusive, {}, {}, {},
+                         [&](const Result<schema::Reply>&) { log.tell(request); }));
+  age();
+  line.answer(0);
+  EXPECT_EQ(request.log_answered(), 0u);
+  EXPECT_EQ(request.log_answered_beyond(), std::string("\x01"));
+}
+
 TEST_F(TheLog, OutlivesOutages) {
   ASSERT_TRUE(append(1));
   age();

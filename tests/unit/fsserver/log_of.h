@@ -15,10 +15,6 @@ class LogOf {
     log().set_number(number);
     log().set_answered(answered);
   }
-  LogOf& again() {
-    log().set_again(true);
-    return *this;
-  }
   LogOf& create(std::uint64_t alias, const std::string& parent, std::string_view name,
                 std::uint64_t open_id = 0, std::uint64_t made_at_ns = 0) {
     schema::Request& entry = *log().add_entries();

@@ -102,6 +102,8 @@ Answer Mount::attach() {
   attach.set_identity_real(setup_.identity_real);
   attach.set_leases(setup_.leases);
   attach.set_log_answered(setup_.log_answered);
+  attach.set_log_sent(setup_.log_sent);
+  attach.set_log_answered_beyond(setup_.log_answered_beyond);
   for (const schema::LockRequest& lock : setup_.locks) *attach.add_locks() = lock;
   Answer answer = call(request);
   attached_ = answer.reply.attach();

@@ -79,6 +79,8 @@ struct MountSetup {
   bool identity_real = false;
   bool leases = false;
   std::uint64_t log_answered = 0;
+  std::uint64_t log_sent = 0;
+  std::string log_answered_beyond = {};
   std::vector<schema::LockRequest> locks;  // held since before
 };
 

@@ -111,6 +111,9 @@ class Filesystem {
   // (the caller closed) and the scheduler must be stopped.
   Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& kernel,
              const schema::AttachReply& attached, Options options);
+  Filesystem(const Filesystem&) = delete;
+  Filesystem& operator=(const Filesystem&) = delete;
+  ~Filesystem();
 
   // ---- names
   void lookup(Asker asker, NodeId parent, std::string name, Done<EntryReply> done);
@@ -276,6 +279,7 @@ class Filesystem {
                                  Done<void>& done);
   [[nodiscard]] bool set_attributes_here(const Asker& asker, const InodePointer& inode, NewAttributes changes,
                                          Done<AttributesReply>& done);
+  static void no_more_ours_alone(const InodePointer& inode);
   void close_own(std::uint64_t open_id, std::uint64_t exclusive);
   // Entries of the log about one of them are unanswered. Null ones do not count.
   [[nodiscard]] static bool in_log(std::initializer_list<InodePointer> inodes);
@@ -338,8 +342,9 @@ class Filesystem {
   [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
   void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, const Told& told);
 
-  // EIO once a lock that was taken through the file is lost, until it is unlocked or closed.
-  [[nodiscard]] static Result<void> still_locked(OpenFile& file);
+  // EIO once a lock that was taken through the file is lost, until it is unlocked or closed. What the server
+  // said where it did not make the file.
+  [[nodiscard]] static Result<void> still_usable(OpenFile& file);
   // After a re-attach: the server has said which locks it has kept or given again.
   void settle_locks(const schema::AttachReply& attached);
   void send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock, bool test,

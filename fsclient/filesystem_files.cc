@@ -22,7 +22,7 @@ bool all_here(Inode& inode, Interval range) {
 void Filesystem::read(Asker asker, Handle handle, ByteCount offset, ByteCount length, ReadDone done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
-  if (auto usable = still_locked(*file); !usable) return done(std::unexpected(usable.error()));
+  if (auto usable = still_usable(*file); !usable) return done(std::unexpected(usable.error()));
   const Interval range{offset, offset + length};
   if (!file->inode->on_server() && !all_here(*file->inode, range))
     return after_log<ReadDone>(asker, std::move(done), [this, asker, handle, offset, length](ReadDone then) {
@@ -49,7 +49,7 @@ void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<c
                        bool appends, Done<std::uint32_t> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
-  if (auto usable = still_locked(*file); !usable) return done(std::unexpected(usable.error()));
+  if (auto usable = still_usable(*file); !usable) return done(std::unexpected(usable.error()));
   {
     const std::lock_guard lock(file->inode->mutex);
     if (auto& told = file->inode->told_size) told = std::max(*told, offset + bytes.size());
@@ -163,7 +163,7 @@ void Filesystem::sync(Asker asker, Handle handle, bool data_only, Done<void> don
                       [this, asker, file, data_only, done = std::move(done)](Result<void> flushed) mutable {
                         if (flushed) flushed = write_behind_.take_error(*file);
                         if (flushed)
-                          flushed = still_locked(*file);  // what was written under it may not count
+                          flushed = still_usable(*file);  // what was written under it may not count
                         if (!flushed) return done(std::move(flushed));
                         commit(asker, file, data_only, std::move(done));
                       });

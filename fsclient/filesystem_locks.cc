@@ -42,7 +42,7 @@ void Filesystem::test_lock(Asker asker, Handle handle, NewLock lock, Done<schema
 void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
-  if (auto usable = still_locked(*file); !usable && lock.type != F_UNLCK)
+  if (auto usable = still_usable(*file); !usable && lock.type != F_UNLCK)
     return done(std::unexpected(usable.error()));
   if (in_log({file->inode}))
     return after_log<Done<void>>(asker, std::move(done), [this, asker, handle, lock](Done<void> then) {
@@ -71,8 +71,9 @@ void Filesystem::send_new_lock(const Asker& asker, const std::shared_ptr<OpenFil
 }
 
 // Who believes to hold a lock must not go on as if: somebody else may have it by now.
-Result<void> Filesystem::still_locked(OpenFile& file) {
+Result<void> Filesystem::still_usable(OpenFile& file) {
   const std::lock_guard guard(file.inode->mutex);
+  if (file.inode->log.failed) return std::unexpected(*file.inode->log.failed);
   if (!file.lock_lost) return {};
   return fail(from_errno(EIO), "the server has lost the lock on this file");
 }

@@ -240,7 +240,8 @@ bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, 
   create.set_parent(directory->name_in_log());
   create.set_name(name);
   create.set_mode(mode);
-  create.set_flags(flags);
+  // What somebody has made there meanwhile is not ours to empty.
+  create.set_flags((flags | O_EXCL) & ~static_cast<std::uint32_t>(O_TRUNC));
   create.set_open_id(open_id);
   if (!append_making(asker, *standing, directory, name, inode, std::move(entry))) return false;
   const Handle handle = new_file(inode, open_id, flags);
@@ -469,6 +470,13 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
   return true;
 }
 
+// Others may come to it by a name in another directory: what becomes of it they must be told first.
+void Filesystem::no_more_ours_alone(const InodePointer& inode) {
+  if (!inode) return;
+  const std::lock_guard lock(inode->mutex);
+  inode->log.made_under = 0;
+}
+
 // ---------------------------------------------------------------- ends
 
 // The open ends behind the writes that went through it.
@@ -481,6 +489,9 @@ void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
     remote_.ask({}, std::move(entry), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
   });
 }
+
+// What the log still holds points to all the rest.
+Filesystem::~Filesystem() { core_.log.drop(); }
 
 void Filesystem::flush_all(Done<void> done) {
   write_behind_.flush_all([this, done = std::move(done)](Result<void> flushed) mutable {

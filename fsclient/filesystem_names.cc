@@ -184,6 +184,8 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
 void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
                              const InodePointer& to, const std::string& new_name, std::uint32_t flags,
                              Done<void> done) {
+  no_more_ours_alone(names_.last_known(*from, old_name));
+  no_more_ours_alone(names_.last_known(*to, new_name));
   schema::Request request;
   request.set_want_exclusive(wants_exclusive());
   schema::RenameRequest& rename = *request.mutable_rename();
@@ -233,6 +235,7 @@ void Filesystem::link(Asker asker, NodeId node, NodeId new_parent, std::string n
                                        [this, asker, node, new_parent, new_name](Done<EntryReply> then) {
                                          link(asker, node, new_parent, new_name, std::move(then));
                                        });
+  no_more_ours_alone(*inode);
   schema::Request request;
   schema::LinkRequest& link = *request.mutable_link();
   link.set_handle((*inode)->handle());
@@ -329,10 +332,8 @@ Result<OpenDirectoryReply> Filesystem::open_directory(const Asker& asker, NodeId
     if (trust_->lease() > Duration::zero()) use = directory->in_kernel.open(listing, core_.scheduler.now());
   }
   auto opened = std::make_shared<OpenDirectory>(*found, use != Use::kAside);
-  if (use == Use::kKept) {
-    tree_.visit(asker, *found);            // it may be all that is heard of this reader ...
-    opened->listing = std::move(listing);  // ... or it goes on here where the kernel's copy ends
-  }
+  if (use == Use::kKept) tree_.visit(asker, *found);  // it may be all that is heard of this reader ...
+  if (use != Use::kAside) opened->listing = std::move(listing);  // ... or it goes on here in the middle
   return OpenDirectoryReply{directories_.insert(std::move(opened)), use};
 }
 

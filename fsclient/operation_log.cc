@@ -250,6 +250,16 @@ void OperationLog::give_up(const Error& error) {
     scheduler_.post([gave_up = std::move(waiter.gave_up), error]() mutable { gave_up(error); });
 }
 
+void OperationLog::drop() {
+  auto batches = first_batch();
+  std::vector<Waiter> waiters;
+  std::vector<Waiter> waiting_for_room;
+  const std::lock_guard lock(mutex_);  // let go before those are
+  batches_.swap(batches);
+  waiters_.swap(waiters);
+  waiting_for_room_.swap(waiting_for_room);
+}
+
 std::size_t OperationLog::entries() const {
   const std::lock_guard lock(mutex_);
   return entries_;

@@ -91,6 +91,9 @@ class OperationLog {
   // Another server process, or the leases are over: nothing is exclusive.
   void take_back_all();
 
+  // Forgets all that is in it, unanswered: the mount ends.
+  void drop();
+
   [[nodiscard]] std::size_t entries() const;
   [[nodiscard]] ByteCount bytes() const;
   // Every LOG up to this number has been answered.

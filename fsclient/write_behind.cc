@@ -48,6 +48,10 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
   {
     Deferred after;
     const std::lock_guard lock(inode->mutex);
+    if (inode->log.failed)
+      return after.add([done = std::move(done), error = *inode->log.failed]() mutable {
+        done(std::unexpected(std::move(error)));
+      });
     FileState& state = *inode->file;
     pending_ += state.data.write(offset, bytes, file);
     state.written_end = std::max(state.written_end, offset + bytes.size());
@@ -185,6 +189,18 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
 
 // ---------------------------------------------------------------- through the log
 
+namespace {
+
+// What was written under a lock must be on the server before the lock is given back, which goes another way
+// than the log. With the inode's mutex held.
+bool locked(const Inode& inode) {
+  return !inode.lock_owners.empty() || std::ranges::any_of(inode.open_files, [](const OpenFile* open) {
+    return open->flocked || open->record_locked;
+  });
+}
+
+}  // namespace
+
 bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
   std::vector<OutgoingWrite> writes;
   std::uint64_t exclusive = 0;
@@ -197,7 +213,7 @@ bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
     exclusive = inode->log.made_under;
     written = inode->file->written_time;
     if (!core_.log.stands(exclusive) || data.pending_bytes() > kLoggedMax ||
-        inode->file->writes_beside_log > 0)
+        inode->file->writes_beside_log > 0 || locked(*inode))
       return false;
     const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
     for (const std::uint64_t block : blocks) {
@@ -206,11 +222,11 @@ bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
       all = all && !data.dirty(block);
     }
   }
-  for (OutgoingWrite& write : writes) append_to_log(inode, exclusive, std::move(write), written);
+  for (OutgoingWrite& write : writes) all = append_to_log(inode, exclusive, std::move(write), written) && all;
   return all;
 }
 
-void WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
+bool WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
                                 OutgoingWrite write, timespec written) {
   const OperationLog::Naming naming = core_.log.naming();
   schema::Request entry;
@@ -230,13 +246,14 @@ void WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64
     facts_.learn_logged(*inode, reply->write().attr(), told);
     finish(inode, *outgoing, told, reply->write(), true);
   };
-  if (core_.log.append(naming, exclusive, {}, std::move(entry), bytes, std::move(answered))) return;
+  if (core_.log.append(naming, exclusive, {}, std::move(entry), bytes, std::move(answered))) return true;
   // Taken back meanwhile: behind what is in the log it goes as any other.
   {
     const std::lock_guard lock(inode->mutex);
     ++inode->file->writes_beside_log;
   }
   core_.log.when_answered([this, inode, outgoing, started] { call(inode, std::move(*outgoing), started); });
+  return false;
 }
 
 void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& error) {
@@ -245,6 +262,7 @@ void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& erro
   if (!inode->file) return;
   note_error_locked(*inode, error);
   note_dropped(inode->file->data.truncate(0));
+  inode->file->written_end = 0;
   if (inode->file->data.all_settled()) {
     const std::lock_guard set_lock(mutex_);
     dirty_.erase(inode);

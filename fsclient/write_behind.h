@@ -82,8 +82,8 @@ class WriteBehind {
   void call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started);
   void call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,
                  std::optional<SharedBytes> packed);
-  void append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive, OutgoingWrite write,
-                     timespec written);
+  [[nodiscard]] bool append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
+                                   OutgoingWrite write, timespec written);
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
               const Result<schema::WriteReply>& reply, bool by_log);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,

@@ -170,6 +170,66 @@ TEST_F(Logged, AFileThatWasReplacedWhileItWasBeingMadeHasNoLink) {
   EXPECT_EQ(status(in_mount("d/a")).st_nlink, 1u);
 }
 
+// A program on the server was faster.
+TEST_F(Logged, WhatOthersHaveMadeMeanwhileStaysAndItsWritersAreTold) {
+  std::optional<Fd> fd;
+  {
+    const OutOfReach out(mounted_->caller());
+    fd.emplace(in_mount("d/a"), O_CREAT | O_TRUNC | O_RDWR, 0644);
+    EXPECT_EQ(::write(fd->get(), "ours", 4), 4);
+    write_file(on_server("d/a"), "theirs");
+  }
+  flush(*mounted_);
+  EXPECT_EQ(content_of(on_server("d/a")), "theirs");
+  char byte = 0;
+  EXPECT_EQ(::pread(fd->get(), &byte, 1, 100'000), -1);
+  EXPECT_EQ(::pwrite(fd->get(), "more", 4, 0), -1);
+  EXPECT_EQ(::pwrite(fd->get(), "more", 4, 0), -1) << "and again";
+  EXPECT_NE(::fsync(fd->get()), 0);
+  fd.reset();
+  EXPECT_GT(mounted_->filesystem().last_error().value().second, 0u);
+  EXPECT_TRUE(eventually([&] { return content_of(in_mount("d/a")) == "theirs"; }));
+}
+
+TEST_F(Logged, AFileThatWasMovedAwayIsNotChangedBehindOthers) {
+  for (const bool link : {false, true}) {
+    const std::string name = link ? "linked" : "moved";
+    ASSERT_EQ(::mkdir(in_mount(name).c_str(), 0755), 0);
+    ExportSetup there = setup();
+    there.loopback.seed = 5;
+    MountedExport other(*mounted_, there);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(other / name), {}), 0);
+    write_file(in_mount("d/f"), "one");
+    const std::string to = in_mount(name + "/f");
+    ASSERT_EQ(
+        link ? ::link(in_mount("d/f").c_str(), to.c_str()) : ::rename(in_mount("d/f").c_str(), to.c_str()),
+        0);
+    const std::string seen = (other / (name + "/f")).string();
+    for (int round = 0; round < 20; ++round) {
+      const std::string content = "round " + std::to_string(round);
+      {
+        const Fd fd(to, O_WRONLY);
+        EXPECT_EQ(::pwrite(fd.get(), content.data(), content.size(), 0),
+                  static_cast<ssize_t>(content.size()));
+      }
+      EXPECT_EQ(content_of(seen), content);
+      EXPECT_EQ(::chmod(to.c_str(), 0600 + static_cast<mode_t>(round)), 0);
+      EXPECT_EQ(status(seen).st_mode & 0777, 0600u + static_cast<mode_t>(round));
+    }
+  }
+}
+
+TEST_F(Logged, WhatIsWrittenUnderALockIsThereBeforeTheLockIsGivenBack) {
+  const Fd fd(in_mount("d/a"), O_CREAT | O_RDWR, 0644);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(::fcntl(fd.get(), F_SETLK, &lock), 0);
+  EXPECT_EQ(::write(fd.get(), "locked", 6), 6);
+  // This close gives up the locks of the whole program.
+  EXPECT_EQ(::close(::dup(fd.get())), 0);
+  EXPECT_EQ(content_of(on_server("d/a")), "locked");
+}
+
 TEST_F(Logged, FsyncMeansTheServer) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   EXPECT_EQ(::write(fd.get(), "safe", 4), 4);

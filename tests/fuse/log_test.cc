@@ -192,12 +192,12 @@ TEST_F(Logged, WhatOthersHaveMadeMeanwhileStaysAndItsWritersAreTold) {
 }
 
 TEST_F(Logged, AFileThatWasMovedAwayIsNotChangedBehindOthers) {
+  ExportSetup there = setup();
+  there.loopback.seed = 5;
+  MountedExport other(*mounted_, there);
   for (const bool link : {false, true}) {
     const std::string name = link ? "linked" : "moved";
     ASSERT_EQ(::mkdir(in_mount(name).c_str(), 0755), 0);
-    ExportSetup there = setup();
-    there.loopback.seed = 5;
-    MountedExport other(*mounted_, there);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(other / name), {}), 0);
     write_file(in_mount("d/f"), "one");
     const std::string to = in_mount(name + "/f");

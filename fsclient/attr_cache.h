@@ -36,10 +36,11 @@ class CachedAttributes {
   [[nodiscard]] bool quiet_since(TimePoint time) const { return expired_at_ < time; }
 
   // Something happened to the file that makes them old; they stay as a last resort.
-  void expire(TimePoint now) {
+  void expire(TimePoint when) {
+    if (when < expired_at_) return;
     learnt_.forget();
     ahead_.forget();
-    expired_at_ = now;
+    expired_at_ = when;
   }
 
   // They were told before anybody asked for them.

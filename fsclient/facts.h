@@ -71,7 +71,6 @@ class Facts {
 
  private:
   void prepare(Inode& inode, const Attributes& attr);
-  [[nodiscard]] Told without_what_was_taken_back(const Inode& inode, Told told) const;
   void drop_kernel_pages(Inode& inode);
   void settle_locked(Inode& inode);
 

@@ -135,8 +135,17 @@ Facts::ChangeOnItsWay Facts::begin_change(const std::shared_ptr<Inode>& inode) {
           }};
 }
 
+namespace {
+
+bool being_read(Inode& directory) {
+  const std::lock_guard lock(directory.mutex);
+  return directory.directory && directory.directory->in_kernel.being_read();
+}
+
+}  // namespace
+
 void Facts::drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vector<std::string> names) {
-  if (names.empty()) return;
+  if (names.empty() && !being_read(*directory)) return;
   std::move_only_function<void()> drop = [this, directory, names = std::move(names)]() mutable {
     {
       const std::lock_guard lock(directory->mutex);
@@ -149,11 +158,7 @@ void Facts::drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vect
     }
     for (const std::string& name : names) core_.kernel.invalidate_entry(directory->id, name);
     // Who reads it shall see the change when it begins again.
-    const bool being_read = [&] {
-      const std::lock_guard lock(directory->mutex);
-      return directory->directory && directory->directory->in_kernel.being_read();
-    }();
-    if (being_read) drop_kernel_pages(*directory);
+    if (being_read(*directory)) drop_kernel_pages(*directory);
   };
   core_.scheduler.post_name_notification(std::move(drop));
 }

@@ -15,7 +15,7 @@ class CachedAttributes {
   // may be older than what is cached is ignored.
   bool accept(const Attributes& attr, const Told& told, TimePoint now) {
     const bool crossed = known() && (told.started <= told_at_ || told.started < expired_at_);
-    if (crossed && !newer(attr)) return false;
+    if (crossed && !newer(attr, told.started)) return false;
     const bool same = attr.change != 0 && attr.change == attr_.change;
     attr_ = attr;
     told_at_ = now;
@@ -36,10 +36,11 @@ class CachedAttributes {
   [[nodiscard]] bool quiet_since(TimePoint time) const { return expired_at_ < time; }
 
   // Something happened to the file that makes them old; they stay as a last resort.
-  void expire(TimePoint now) {
+  void expire(TimePoint when) {
+    if (when < expired_at_) return;
     learnt_.forget();
     ahead_.forget();
-    expired_at_ = now;
+    expired_at_ = when;
   }
 
   // They were told before anybody asked for them.
@@ -74,10 +75,12 @@ class CachedAttributes {
 
  private:
   // Answers that crossed on the way are ordered by the server's own clock. On a tie the larger file
-  // is taken: files grow by small steps within one tick, they rarely shrink.
-  [[nodiscard]] bool newer(const Attributes& attr) const {
-    if (earlier(attr_.ctime, attr.ctime)) return true;
-    return same_time(attr_.ctime, attr.ctime) && attr.size >= attr_.size;
+  // is taken: files grow by small steps within one tick, they rarely shrink. Of two that are equally large it
+  // is not the one that was asked for before something happened to the file, if the other was asked after it.
+  [[nodiscard]] bool newer(const Attributes& attr, TimePoint started) const {
+    if (!same_time(attr_.ctime, attr.ctime)) return earlier(attr_.ctime, attr.ctime);
+    const bool asked_before = started < expired_at_ && learnt_.ever();
+    return asked_before ? attr.size > attr_.size : attr.size >= attr_.size;
   }
 
   Attributes attr_;

@@ -214,7 +214,7 @@ std::shared_ptr<Listing> DirectoryCache::listing_of_own(Inode& directory) {
 std::shared_ptr<Listing> DirectoryCache::leased(const Inode& directory) const {
   const std::shared_ptr<Listing>& listing = directory.directory->listing;
   const bool usable = listing && listing->complete && !listing->error && !listing->outdated &&
-                      core_.trust.covered(listing->learnt, core_.scheduler.now());
+                      core_.loans.listing(listing->learnt);
   return usable ? listing : nullptr;
 }
 
@@ -506,9 +506,10 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
       if (!before.inode && all_known) known.names.emplace(name, KnownName{nullptr, learnt, ahead, 0});
       if (!known.names.contains(name)) gone.push_back(name);
     }
-    after.add([this, directory, gone = std::move(gone)]() mutable {
-      facts_.drop_kernel_names(directory, std::move(gone));
-    });
+    if (!gone.empty())
+      after.add([this, directory, gone = std::move(gone)]() mutable {
+        facts_.drop_kernel_names(directory, std::move(gone));
+      });
     known.names_complete = all_known ? learnt : Learnt{};
     known.names_complete_ahead = all_known ? ahead : Ahead{};
     listing->entries = std::move(entries);

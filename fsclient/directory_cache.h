@@ -101,8 +101,8 @@ class DirectoryCache {
 
   // The listing a reader that starts now should read: a trusted one, or a new one being loaded.
   [[nodiscard]] std::shared_ptr<Listing> begin(const Asker& asker, const std::shared_ptr<Inode>& directory);
-  // With the directory's mutex held: what a reader would be given now, if it is whole and under a lease; else
-  // null.
+  // With the directory's mutex held: what a reader would be given now, if it is whole and may be lent to the
+  // kernel; else null.
   [[nodiscard]] std::shared_ptr<Listing> leased(const Inode& directory) const;
   // Copies up to `count` entries from `index` on. Returns false if there are none yet: then `wake` runs
   // when it is worth asking again. An error of loading comes once all entries before it were read.

@@ -70,7 +70,7 @@ void Facts::learn_logged_somehow(Inode& inode) {
 // Programs go on seeing what they were shown.
 void Facts::settle_locked(Inode& inode) {
   auto [attr, told] = *std::exchange(inode.log.told, std::nullopt);
-  if (taken_back_.since(inode.handle(), told.started)) told.cover = schema::COVER_ONCE;
+  inode.attributes.expire(taken_back_.newest(inode.handle()));
   inode.log.shown_ctime = inode.shown().ctime;
   inode.log.shown_until_change = attr.change;
   inode.log.assumed_under = 0;
@@ -84,8 +84,10 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
   prepare(inode, attr);
   if (inode.log.entries > 0) return false;
   const Attributes old = inode.attributes.value();
-  const Told usable = without_what_was_taken_back(inode, told);
-  if (!inode.attributes.accept(attr, usable, core_.scheduler.now())) return false;
+  // A push about an inode that was not known left no mark on it. From here on it remembers by itself: not
+  // only this answer may be older than the push, but also later ones (a listing that a lookup has overtaken).
+  if (!inode.attributes.known()) inode.attributes.expire(taken_back_.newest(inode.handle()));
+  if (!inode.attributes.accept(attr, told, core_.scheduler.now())) return false;
   if (attr.change != old.change) core_.loans.withdraw_locked(inode);
   if (!inode.file || inode.written_since(told.started)) return false;
   FileState& file = *inode.file;
@@ -99,13 +101,6 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
   file.data.forget(kWholeFile);
   file.version.mix();
   return true;
-}
-
-// A known inode remembers by itself since when its attributes are not good any more.
-Told Facts::without_what_was_taken_back(const Inode& inode, Told told) const {
-  if (!inode.attributes.known() && taken_back_.since(inode.handle(), told.started))
-    told.cover = schema::COVER_ONCE;
-  return told;
 }
 
 bool Facts::covered_locked(const Inode& inode) const {
@@ -140,8 +135,17 @@ Facts::ChangeOnItsWay Facts::begin_change(const std::shared_ptr<Inode>& inode) {
           }};
 }
 
+namespace {
+
+bool being_read(Inode& directory) {
+  const std::lock_guard lock(directory.mutex);
+  return directory.directory && directory.directory->in_kernel.being_read();
+}
+
+}  // namespace
+
 void Facts::drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vector<std::string> names) {
-  if (names.empty()) return;
+  if (names.empty() && !being_read(*directory)) return;
   std::move_only_function<void()> drop = [this, directory, names = std::move(names)]() mutable {
     {
       const std::lock_guard lock(directory->mutex);
@@ -154,11 +158,7 @@ void Facts::drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vect
     }
     for (const std::string& name : names) core_.kernel.invalidate_entry(directory->id, name);
     // Who reads it shall see the change when it begins again.
-    const bool being_read = [&] {
-      const std::lock_guard lock(directory->mutex);
-      return directory->directory && directory->directory->in_kernel.being_read();
-    }();
-    if (being_read) drop_kernel_pages(*directory);
+    if (being_read(*directory)) drop_kernel_pages(*directory);
   };
   core_.scheduler.post_name_notification(std::move(drop));
 }

@@ -42,6 +42,7 @@ class Facts {
 
   // The kernel has been asked to drop the inode's pages and has not done so yet.
   [[nodiscard]] static bool pages_being_dropped(Inode& inode);
+  void drop_kernel_pages(Inode& inode);
 
   // Of answers that are on their way nothing is kept for this node, whether it is known already or not.
   void note_taken_back(std::string_view handle) { taken_back_.note(handle, core_.scheduler.now()); }
@@ -58,7 +59,8 @@ class Facts {
     return taken_back_.since(inode.handle(), started);
   }
 
-  // Asks the kernel to, behind what was asked before; not while such a change is on its way.
+  // Asks the kernel to, behind what was asked before; not while such a change is on its way. What it keeps of
+  // a listing that somebody is reading goes as well, also when no name is known.
   void drop_kernel_names(const std::shared_ptr<Inode>& directory, std::vector<std::string> names);
 
   // Nothing known of the inode is to be used without asking; its names and bytes as chosen. Returns the
@@ -71,8 +73,6 @@ class Facts {
 
  private:
   void prepare(Inode& inode, const Attributes& attr);
-  [[nodiscard]] Told without_what_was_taken_back(const Inode& inode, Told told) const;
-  void drop_kernel_pages(Inode& inode);
   void settle_locked(Inode& inode);
 
   Core& core_;

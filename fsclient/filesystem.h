@@ -364,6 +364,7 @@ class Filesystem {
   };
   struct DirectoryRead;
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);
+  void end_directory(const std::shared_ptr<DirectoryRead>& read);
   static void renew_with(Inode& directory, Inode& entry);
 
   const Options options_;

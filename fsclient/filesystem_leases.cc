@@ -51,7 +51,7 @@ void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
   if (!item.name().empty()) names_.taken_back(*inode, item.name());
   if (!names.empty() || item.data()) Facts::answer_when_busy(*inode, answer);
   core_.loans.drop_attributes(std::move(nodes), answer);
-  facts_.drop_kernel_names(inode, std::move(names));
+  if (!item.name().empty() || item.entries()) facts_.drop_kernel_names(inode, std::move(names));
 }
 
 namespace {

@@ -392,7 +392,7 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
     if (added && (!ready || !*ready || entries.empty())) return read->end({});
     if (!ready) return read->end(std::unexpected(ready.error()));
     if (!*ready) return;
-    if (entries.empty()) return read->end({});
+    if (entries.empty()) return end_directory(read);
     for (const ListedEntry& entry : entries) {
       DirectoryEntryOut out{entry.name, entry.ino, entry.type, std::nullopt, read->offset + 1};
       if (entry.inode) {
@@ -419,6 +419,20 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
       added = true;
     }
   }
+}
+
+// What the kernel has been told it would tell again to who begins again (rewinddir), without asking. Unless
+// that would be called back, it must not have it when the reader gets to know that this was all.
+void Filesystem::end_directory(const std::shared_ptr<DirectoryRead>& read) {
+  Inode& directory = *read->directory->inode;
+  if (read->directory->in_kernel) {
+    const bool kept = [&] {
+      const std::lock_guard lock(directory.mutex);
+      return names_.leased(directory) == read->listing;
+    }();
+    if (!kept) facts_.drop_kernel_pages(directory);
+  }
+  after_pages_dropped(directory, [read] { read->end({}); });
 }
 
 // The kernel will have to ask for what it is told of `entry` now: better by listing all.

@@ -24,6 +24,12 @@ Duration Loans::name(Fact fact, Learnt learnt) {
   return kLoan;
 }
 
+bool Loans::listing(Learnt learnt) {
+  if (!may_lend(learnt)) return false;
+  note_lent();
+  return true;
+}
+
 Duration Loans::attributes_locked(Inode& inode) {
   const TimePoint now = scheduler_.now();
   const Learnt learnt = inode.attributes.learnt();
@@ -100,16 +106,22 @@ void Loans::watch() {
   call_all_back();
 }
 
-// Directories first: without them nobody gets to the rest.
+// Directories first: without them nobody gets to the rest, but for those who have one open: they may begin
+// to read it again. Their pages are locked only as long as they are copied from or to.
 void Loans::call_all_back() {
   std::vector<std::shared_ptr<Inode>> directories;
   std::vector<std::shared_ptr<Inode>> others;
+  std::vector<std::shared_ptr<Inode>> being_read;
   for (const auto& inode : inodes_.all_remembered()) {
     const std::lock_guard lock(inode->mutex);
     if (inode->lent_until != TimePoint::min()) (inode->directory ? directories : others).push_back(inode);
+    if (inode->directory && inode->directory->in_kernel.being_read()) being_read.push_back(inode);
   }
   drop_attributes(std::move(directories), nullptr);
   drop_attributes(std::move(others), nullptr);
+  scheduler_.post_notification([this, being_read = std::move(being_read)] {
+    for (const auto& directory : being_read) kernel_.invalidate_inode(directory->id);
+  });
 }
 
 }  // namespace tusk::client

@@ -20,6 +20,10 @@
 // While the server is out of reach names stay with the kernel, for to use one it asks for the attributes of
 // its directory, and these have been called back.
 //
+// Who has a directory open may begin to read it again (rewinddir), and the kernel asks nobody whether what it
+// keeps of the listing is still right: so its pages are dropped with the names, and before the leases end; and
+// at once, where a listing was told that nobody would call back (Filesystem::end_directory).
+//
 // Thread-safe.
 #pragma once
 
@@ -56,6 +60,8 @@ class Loans {
 
   // For how long the kernel may use a name, or an absence, that may be used now.
   [[nodiscard]] Duration name(Fact fact, Learnt learnt);
+  // Whether it may keep a listing.
+  [[nodiscard]] bool listing(Learnt learnt);
   // With the inode's mutex held: its attributes. They must not be in an answer to a change.
   [[nodiscard]] Duration attributes_locked(Inode& inode);
   // The same in answers to changes.

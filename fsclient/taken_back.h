@@ -2,6 +2,7 @@
 // tell: of a node that was not known when the push came nothing else remembers it. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -29,12 +30,15 @@ class TakenBack {
     }
   }
 
+  // When the node was last taken back, as far as anybody knows; TimePoint::min(): never.
+  [[nodiscard]] TimePoint newest(std::string_view handle) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = newest_.find(std::string(handle));
+    return found == newest_.end() ? forgotten_until_ : std::max(forgotten_until_, found->second);
+  }
   // An answer to a question asked at `started` may tell of the node as it was before it was taken back.
   [[nodiscard]] bool since(std::string_view handle, TimePoint started) const {
-    const std::lock_guard lock(mutex_);
-    if (started <= forgotten_until_) return true;
-    const auto found = newest_.find(std::string(handle));
-    return found != newest_.end() && started <= found->second;
+    return started <= newest(handle);
   }
 
  private:

@@ -159,6 +159,28 @@ TEST_F(Leased, AlsoNotOfAFileThatWasNotKnownBefore) {
   EXPECT_EQ(attributes(entry.node)->attr.size, 6u);
 }
 
+TEST_F(Leased, NorWhenALaterQuestionWasAnsweredBefore) {
+  server.put("a", "x");
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
+  auto listed = new_answer<void>();
+  filesystem->read_directory(
+      {}, directory, 0, true, [](const DirectoryEntryOut&) { return true; }, into(listed));
+  server.execute(0);
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push("handle1")));
+  scheduler.advance(1ms);
+  server.being_changed = true;
+  auto looked = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "a", into(looked));
+  const EntryReply entry = *finished(looked);
+  server.put("a", "longer");
+  server.being_changed = false;
+  server.deliver();
+  EXPECT_TRUE(finished(listed));
+  EXPECT_EQ(attributes(entry.node)->attr.size, 6u);
+  filesystem->close_directory(directory);
+}
+
 TEST_F(Leased, NorANameThatAPushOvertook) {
   auto slow = new_answer<EntryReply>();
   filesystem->lookup({}, kRootNode, "a", into(slow));

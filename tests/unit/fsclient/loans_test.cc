@@ -199,6 +199,76 @@ TEST_F(Lent, AListingTellsOnlyWhatTheKernelDoesNotHave) {
   EXPECT_EQ(listed().size(), 2u) << "it would not have it for long";
 }
 
+// The kernel asks nobody when somebody begins again to read a directory that he has open.
+class LentListings : public Lent {
+ protected:
+  Handle read_root() {
+    const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
+    (void)Client::list(directory, true);
+    return directory;
+  }
+  [[nodiscard]] bool dropped() const {
+    return std::ranges::find(kernel.inodes, kRootNode) != kernel.inodes.end();
+  }
+};
+
+TEST_F(LentListings, AreCalledBackWithTheNamesAlsoWhenThereAreNone) {
+  const Handle directory = read_root();
+  EXPECT_TRUE(take_back(push("root")));
+  EXPECT_FALSE(dropped()) << "no name has changed";
+  EXPECT_TRUE(take_back(push_all_names()));
+  EXPECT_TRUE(dropped());
+  filesystem->close_directory(directory);
+}
+
+TEST_F(LentListings, AreCalledBackWhenAllLeasesAreAlsoWhenThereAreNoNames) {
+  const Handle directory = read_root();
+  schema::Request request;
+  request.mutable_invalidate()->set_lease_floor(8);
+  EXPECT_TRUE(take_back(request));
+  EXPECT_TRUE(dropped());
+  filesystem->close_directory(directory);
+}
+
+TEST_F(LentListings, AreCalledBackBeforeTheLeaseEnds) {
+  server.put("a", "x");
+  const Handle directory = read_root();
+  lose_contact();
+  go_by(7s);
+  EXPECT_FALSE(dropped());
+  go_by(1s);
+  EXPECT_TRUE(dropped());
+  kernel.inodes.clear();
+  (void)Client::list(directory, true);
+  EXPECT_TRUE(dropped()) << "nobody would call it back again";
+  filesystem->close_directory(directory);
+}
+
+TEST_F(LentListings, AreWatchedAlsoWhereNothingElseIsLent) {
+  const Handle directory = read_root();
+  lose_contact();
+  go_by(8s);
+  heard = true;
+  (void)Client::list(directory, false);
+  kernel.inodes.clear();
+  lose_contact();
+  go_by(8s);
+  EXPECT_TRUE(dropped());
+  filesystem->close_directory(directory);
+}
+
+TEST_F(LentListings, OfWhatIsBeingChangedAreNotLeftThere) {
+  server.put("a", "x");
+  server.being_changed = true;
+  const Handle directory = read_root();
+  EXPECT_TRUE(dropped());
+  kernel.inodes.clear();
+  server.being_changed = false;
+  (void)Client::list(directory, true);
+  EXPECT_FALSE(dropped());
+  filesystem->close_directory(directory);
+}
+
 // ---------------------------------------------------------------- names that are forgotten here
 
 TEST_F(Lent, NamesThatAListingDoesNotTellAnyMoreAreCalledBack) {

@@ -387,5 +387,31 @@ TEST(CachedAttributes, AreNotReplacedByAnOlderAnswerThatCameLaterEvenIfTheyCount
   EXPECT_EQ(cached.value().size, 5u);
 }
 
+TEST(CachedAttributes, AreNotReplacedByWhatWasAskedBeforeTheyExpiredAndLooksAsNew) {
+  const TimePoint start{std::chrono::hours(1)};
+  const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
+  const auto asked = [&](int ms) {
+    Told told(at(ms));
+    told.lease = 1;
+    told.cover = schema::COVER_LEASE;
+    return told;
+  };
+  CachedAttributes cached;
+  Attributes before;
+  before.mode = S_IFREG | 0644;
+  before.ctime = {.tv_sec = 2, .tv_nsec = 0};
+  Attributes after = before;
+  after.mode = S_IFREG | 0604;  // within the same tick of the server's clock
+  cached.expire(at(2));
+  EXPECT_TRUE(cached.accept(after, asked(3), at(4)));
+  EXPECT_FALSE(cached.accept(before, asked(1), at(5)));
+  EXPECT_EQ(cached.value().mode, after.mode);
+  // A write of this mount's own that was answered later.
+  Attributes grown = after;
+  grown.size = 1;
+  EXPECT_TRUE(cached.accept(grown, asked(1), at(6)));
+  EXPECT_EQ(cached.value().size, 1u);
+}
+
 }  // namespace
 }  // namespace tusk::client

@@ -104,6 +104,30 @@ TEST_F(SmallFile, OfAnotherSizeThanTheKernelKnowsIsOpenedAtTheServer) {
   EXPECT_EQ(kernel.attributes, std::vector{c});
 }
 
+// What the server is told is here may be gone when it answers.
+TEST_F(SmallFile, WhoseBytesWereTakenBackWhileItWasAskedForIsFetchedWhenItIsRead) {
+  (void)list(kRootNode);
+  EXPECT_EQ(read_whole("c"), content('c'));
+  scheduler.advance(SmallFiles::kPauseMax + milliseconds(1));
+  EXPECT_EQ(read_whole("a"), content('a'));
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, lookup("b").node, O_RDONLY, into(opened));
+  const auto kinds = server.waiting_kinds();
+  const auto asked = std::ranges::find(kinds, Request::kReadFiles);
+  ASSERT_NE(asked, kinds.end());
+  server.execute(static_cast<std::size_t>(asked - kinds.begin()));
+  scheduler.advance(milliseconds(1));
+  Request push;
+  auto& item = *push.mutable_invalidate()->add_items();
+  item.set_handle(server.node_of("c").handle());
+  item.set_data(true);
+  filesystem->handle_pushed(push, [] {});
+  settle();
+  server.deliver();
+  EXPECT_TRUE(finished(opened));
+  EXPECT_EQ(read_whole("c"), content('c'));
+}
+
 TEST_F(SmallFile, WhoseNewSizeOnlyWeHaveHeardOfIsOpenedAtTheServer) {
   const NodeId c = lookup("c").node;  // the kernel knows its size
   server.put("c", "longer than what the kernel was told");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <set>
 #include <thread>
 #include <unordered_map>
@@ -26,6 +27,7 @@ namespace {
 
 // An address that has not proven itself gets at most so much more than came from it (RFC 9000 §8.1).
 constexpr ByteCount kAmplificationMax = 3;
+constexpr Duration kTrustPeriod = 10s;  // as long as a handshake may take
 constexpr Duration kBlockedTick = 10ms;
 // For the goodbyes to go out.
 constexpr Duration kGoodbyePatience = 500ms;
@@ -52,9 +54,12 @@ struct Link {
   bool left = false;       // its peer said goodbye
   bool shed = false;       // on its way out for want of memory
 
-  // A new address of the peer, not proven yet: where it was before, and what may be sent meanwhile.
+  // Nothing has shown yet that the peer receives at its address: what may be sent meanwhile. It is its first
+  // one, or a new one: then it goes back to the one before if nothing does.
+  bool first_unproven = false;
   std::optional<Route> proven_route;
   ByteCount unproven_budget = 0;
+  [[nodiscard]] bool unproven() const { return first_unproven || proven_route.has_value(); }
 };
 
 class Endpoint final : public ServerEndpoint {
@@ -105,9 +110,12 @@ class Endpoint final : public ServerEndpoint {
   void handle_datagram(std::size_t socket, const io::Datagram& datagram);
   void handle_stranger(std::size_t socket, const io::Datagram& datagram);
   void greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
+  void send_retry(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
   void send_reset(std::size_t socket, const io::Datagram& datagram);
   void send_long(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
   [[nodiscard]] bool address_proven(const io::Datagram& datagram, const wire::LongHeader& header) const;
+  [[nodiscard]] bool trust(TimePoint now);
+  void note_proven(Link& link);
   void follow_address(Link& link, const io::Datagram& datagram);
   [[nodiscard]] bool make_place();
 
@@ -151,6 +159,8 @@ class Endpoint final : public ServerEndpoint {
 
   std::unordered_map<ConnectionId, std::unique_ptr<Link>> links_;
   std::unordered_map<wire::ConnectionIdBytes, Link*> by_id_;  // own ids, and original ids while young
+  // When handshakes began on trust that have not shown their address since; those of kTrustPeriod count.
+  std::deque<TimePoint> trusted_;
   std::set<std::pair<TimePoint, ConnectionId>> timeouts_;
   std::vector<ConnectionId> dirty_;
   std::uint64_t next_id_ = 1;
@@ -229,17 +239,11 @@ bool Endpoint::address_proven(const io::Datagram& datagram, const wire::LongHead
       .has_value();
 }
 
+// It spares a first mount a round trip to believe a few addresses that are not proven; whoever makes up many
+// makes everybody prove theirs again.
 void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header) {
-  if (!address_proven(datagram, header)) {
-    const auto token = tokens_.mint(crypto::AddressTokenKind::kRetry, datagram.from.bytes(), header.to.bytes,
-                                    crypto::UnixSeconds(static_cast<std::uint64_t>(io::unix_seconds())));
-    wire::LongHeader retry;
-    retry.type = wire::LongType::kRetry;
-    retry.to = header.from;
-    retry.from = header.to;
-    retry.token = token;
-    return send_long(socket, datagram, retry);
-  }
+  const bool proven = address_proven(datagram, header);
+  if (!proven && !trust(io::now())) return send_retry(socket, datagram, header);
   if (links_.size() >= options_.connections_max && !make_place()) {
     if (io::now() < next_full_warning_) return;
     next_full_warning_ = io::now() + DropLog::kInterval;
@@ -251,6 +255,8 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
   link->id = ConnectionId(next_id_++);
   link->socket = socket;
   link->route = {datagram.from, datagram.local};
+  link->first_unproven = !proven;
+  link->unproven_budget = kAmplificationMax * datagram.bytes.size();
   link->memory = std::make_shared<MemoryAccount>(memory_);
   auto secure = SecureConnection::server(
       {*options_.identity, header.to, header.from, random_connection_id(), connection_config(link->memory)},
@@ -264,6 +270,29 @@ void Endpoint::greet(std::size_t socket, const io::Datagram& datagram, const wir
   by_id_.emplace(kept.secure->original_id(), &kept);
   links_.emplace(kept.id, std::move(link));
   mark(kept);
+}
+
+void Endpoint::send_retry(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header) {
+  const auto token = tokens_.mint(crypto::AddressTokenKind::kRetry, datagram.from.bytes(), header.to.bytes,
+                                  crypto::UnixSeconds(static_cast<std::uint64_t>(io::unix_seconds())));
+  wire::LongHeader retry;
+  retry.type = wire::LongType::kRetry;
+  retry.to = header.from;
+  retry.from = header.to;
+  retry.token = token;
+  send_long(socket, datagram, retry);
+}
+
+// A handshake that fails at once has cost as much as any: it counts for its time.
+bool Endpoint::trust(TimePoint now) {
+  while (!trusted_.empty() && now - trusted_.front() >= kTrustPeriod) trusted_.pop_front();
+  if (trusted_.size() >= options_.unproven_max || links_.size() >= options_.connections_max) return false;
+  trusted_.push_back(now);
+  return true;
+}
+
+void Endpoint::note_proven(Link& link) {
+  if (std::exchange(link.first_unproven, false) && !trusted_.empty()) trusted_.pop_front();
 }
 
 // Whoever receives at an address can have a connection, so those that have shown no right do not keep others
@@ -364,7 +393,7 @@ void Endpoint::process(Link& link, TimePoint now) {
   judge(link, now);
   if (!blocked_[link.socket]) {
     const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
-    ByteCount* budget = link.proven_route ? &link.unproven_budget : nullptr;
+    ByteCount* budget = link.unproven() ? &link.unproven_budget : nullptr;
     if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big,
                   budget))
       blocked_[link.socket] = true;
@@ -439,6 +468,7 @@ void Endpoint::handle_events(Link& link, TimePoint now) {
 }
 
 void Endpoint::welcome(Link& link, TimePoint now) {
+  note_proven(link);  // it has answered what only it was told
   link.peer = {link.id, link.secure->peer_fingerprint(), link.route.to.to_string()};
   link.announced = true;
   link.trace = PathTrace::open_if_wanted("server", now);
@@ -527,7 +557,7 @@ void Endpoint::flush(std::size_t socket) {
 void Endpoint::retime(Link& link) {
   // While the socket is full there is nothing to do at any time; its writability comes first. Likewise
   // while an unproven address may get no more: its next packet comes first.
-  const bool starved = link.proven_route && link.unproven_budget < wire::kDatagramSizeMin;
+  const bool starved = link.unproven() && link.unproven_budget < wire::kDatagramSizeMin;
   TimePoint next = blocked_[link.socket] ? io::now() + kBlockedTick
                                          : std::min(link.secure->next_timeout(), link.attach_by);
   if (starved) next = std::max(next, io::now() + kBlockedTick);

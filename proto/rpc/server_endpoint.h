@@ -23,6 +23,9 @@ struct ServerEndpointOptions {
   const crypto::Identity* identity = nullptr;  // must outlive the endpoint
   // When there are so many, the oldest that has not attached gives way to a new one.
   std::uint32_t connections_max = 4096;
+  // Handshakes within 10 s with addresses that have not shown that they receive; others have to, which costs
+  // them a round trip.
+  std::uint32_t unproven_max = 64;
   // What the requests of all connections may hold: their bodies, also of calls that wait for a disk, and
   // what is kept until an answer is acknowledged. Beyond, those who hold most are disconnected.
   ByteCount request_memory_max = 1ull << 30;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "proto/io/clock.h"
 #include "proto/rpc/message_codec.h"
@@ -35,6 +36,22 @@ class RawClient {
     }
     return true;
   }
+  // Sends the first flight and nothing after it; what comes within `patience` is told, packet by packet.
+  std::vector<std::vector<std::byte>> call_and_fall_silent(Duration patience) {
+    flush(io::now());
+    std::vector<std::vector<std::byte>> heard;
+    const TimePoint until = io::now() + patience;
+    for (TimePoint now = io::now(); now < until; now = io::now()) {
+      pollfd readable{socket_.fd(), POLLIN, 0};
+      ::poll(
+          &readable, 1,
+          static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(until - now).count()) + 1);
+      socket_.receive(batch_, [&](const io::Datagram& datagram) {
+        heard.emplace_back(datagram.bytes.begin(), datagram.bytes.end());
+      });
+    }
+    return heard;
+  }
   bool connect(Duration patience = 20s) {
     return run_until([&] { return secure_->established(); }, patience);
   }
@@ -58,13 +75,16 @@ class RawClient {
   [[nodiscard]] const std::map<wire::ExchangeId, ByteCount>& replies() const { return replies_; }
 
  private:
+  void flush(TimePoint now) {
+    const auto too_big = [](const io::Address&, std::size_t) {};
+    if (transmit(*secure_, now, route_, queue_, socket_, too_big)) (void)queue_.flush(socket_, too_big);
+  }
   void turn(TimePoint now) {
     socket_.receive(batch_, [&](const io::Datagram& datagram) {
       secure_->handle_datagram(now, datagram.bytes, datagram.ecn);
     });
     if (secure_->next_timeout() <= now) secure_->handle_timeout(now);
-    const auto too_big = [](const io::Address&, std::size_t) {};
-    if (transmit(*secure_, now, route_, queue_, socket_, too_big)) (void)queue_.flush(socket_, too_big);
+    flush(now);
     while (const auto event = secure_->poll_event()) {
       const auto* transport_event = std::get_if<transport::Event>(&*event);
       if (!transport_event) continue;

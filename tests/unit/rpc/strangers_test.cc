@@ -135,6 +135,35 @@ TEST_F(StrangersTest, TheyGiveWayWhenThereIsNoPlace) {
   EXPECT_TRUE(other_guest.attach());
 }
 
+// ---------------------------------------------------------------- addresses that are not proven
+
+TEST_F(StrangersTest, WhoMayNotBeThereGetsLittle) {
+  start();
+  RawClient silent = client();
+  // Long enough for the server to repeat its flight more often than it may.
+  ByteCount bytes = 0;
+  for (const auto& packet : silent.call_and_fall_silent(2500ms)) bytes += packet.size();
+  EXPECT_GT(bytes, 0u);
+  EXPECT_LE(bytes, 3 * wire::kDatagramSizeMin);
+}
+
+TEST_F(StrangersTest, ManyThatMayNotBeThereMakeOthersProveTheirAddress) {
+  ServerEndpointOptions options;
+  options.unproven_max = 2;
+  start(std::move(options));
+  const auto first_answer = [this] {
+    RawClient silent = client();
+    auto heard = silent.call_and_fall_silent(100ms);
+    if (heard.empty()) return wire::LongType::kVersionNegotiation;
+    return wire::parse_long_header(heard.front())->header.type;
+  };
+  EXPECT_EQ(first_answer(), wire::LongType::kHandshake);
+  EXPECT_EQ(first_answer(), wire::LongType::kHandshake);
+  EXPECT_EQ(first_answer(), wire::LongType::kRetry);
+  RawClient guest = client();
+  EXPECT_TRUE(guest.connect() && guest.attach()) << "who proves it comes in";
+}
+
 // ---------------------------------------------------------------- memory
 
 TEST_F(StrangersTest, GuestsMayNotSendBombs) {

@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "fsclient/filesystem.h"
+#include "proto/rpc/log_alias.h"
 
 namespace tusk::client {
 namespace {
@@ -22,12 +23,6 @@ constexpr std::uint64_t kOwnOpenId = 1ull << 63;
 constexpr std::uint64_t kOwnIno = 1ull << 62;
 constexpr ByteCount kEmptyDirectory = 4096;  // as most file systems show it
 constexpr std::uint32_t kRenameFlags = 3;    // NOREPLACE and EXCHANGE
-
-std::string alias_of(std::uint64_t number) {
-  std::string alias(1, '\xff');
-  for (int shift = 56; shift >= 0; shift -= 8) alias.push_back(static_cast<char>(number >> shift));
-  return alias;
-}
 
 const timespec& later(const timespec& one, const timespec& other) {
   return earlier(one, other) ? other : one;
@@ -152,7 +147,7 @@ Filesystem::InodePointer Filesystem::new_inode(const Asker& asker, const Standin
   attr.no_xattrs = true;
   const std::lock_guard lock(inode->mutex);
   inode->log.number = number;
-  inode->log.alias = alias_of(number);
+  inode->log.alias = rpc::handle_of_alias(number);
   inode->log.made_under = standing.exclusive;
   inode->log.shown_ino = attr.ino;
   inode->attributes.assume(attr, standing.learnt());
@@ -291,7 +286,7 @@ std::optional<bool> Filesystem::known_empty(Inode& directory) {
 
 void Filesystem::unlinked_here(Inode& inode, const timespec& at) {
   const std::lock_guard lock(inode.mutex);
-  if (inode.file) inode.file->touched_by_us = true;
+  if (inode.file) inode.file->touch();
   const timespec shown = inode.shown().ctime;
   inode.attributes.adjust([&](Attributes& attr) {
     attr.nlink = attr.is_directory() || attr.nlink == 0 ? 0 : attr.nlink - 1;
@@ -399,7 +394,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   if (replaced) unlinked_here(*replaced, standing->at);
   {
     const std::lock_guard lock(moved->mutex);
-    if (moved->file) moved->file->touched_by_us = true;
+    if (moved->file) moved->file->touch();
     const timespec shown = moved->shown().ctime;
     moved->attributes.adjust(
         [&](Attributes& attr) { attr.ctime = later(standing->at, core_.clock.after(shown)); });

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "proto/rpc/log_alias.h"
+
 namespace tusk::client {
 namespace {
 
@@ -79,12 +81,16 @@ bool OperationLog::append(const Naming&, std::uint64_t exclusive, const Asker& a
     number = batches_.rbegin()->first;
     Batch& batch = batches_.rbegin()->second;
     first = batch.entries.empty();
-    if (first) batch.call.message.mutable_log()->set_answered(tellable_locked());
+    if (first) {
+      batch.answered = tellable_locked();
+      batch.call.message.mutable_log()->set_answered(batch.answered);
+    }
     const ByteCount size = bytes.size() + entry.ByteSizeLong();
+    const std::uint64_t alias = entry.alias();
     batch.size += size;
     *batch.call.message.mutable_log()->add_entries() = std::move(entry);
     if (bytes.size() > 0) batch.bytes.push_back(std::move(bytes));
-    batch.entries.push_back({size, std::move(done)});
+    batch.entries.push_back({size, alias, std::move(done)});
     ++entries_;
     bytes_ += size;
     if (batch.entries.size() >= kBatchEntries || batch.size >= kBatchBytes) full = seal();
@@ -124,6 +130,7 @@ void OperationLog::send(std::uint64_t number) {
   call.body = joined(bytes);
   call.priority = rpc::Priority::kBulk;
   call.outlives_outages = true;
+  call.renew = [this](schema::Request& request) { name_by_handles(*request.mutable_log()); };
   remote_.transfer(std::move(call), schema::Reply::kLog,
                    [this, number](Result<rpc::CallReply> reply) { arrived(number, std::move(reply)); });
 }
@@ -141,6 +148,7 @@ void OperationLog::arrived(std::uint64_t number, Result<rpc::CallReply> reply) {
       batch.reply = fail(ErrorCode::kMalformed, "a LOG's reply that answers another number of entries");
     } else {
       batch.reply = std::move(reply->message);
+      note_handles(number, batch);
     }
     if (std::exchange(handing_on_, true)) return;
   }
@@ -166,6 +174,7 @@ void OperationLog::hand_on() {
       batches_.erase(batches_.begin());
       entries_ -= batch.entries.size();
       for (const Entry& entry : batch.entries) bytes_ -= entry.bytes;
+      forget_handles();
     }
     wake();
   }
@@ -187,6 +196,39 @@ void OperationLog::answer(Batch& batch) {
   }
 }
 
+// ---------------------------------------------------------------- names
+
+void OperationLog::note_handles(std::uint64_t number, const Batch& batch) {
+  for (std::size_t i = 0; i < batch.entries.size(); ++i) {
+    const std::uint64_t alias = batch.entries[i].alias;
+    const schema::Reply& reply = (*batch.reply)->log().replies(static_cast<int>(i));
+    if (alias == 0 || !(reply.has_open() || reply.has_node())) continue;
+    handles_[alias] = reply.has_open() ? reply.open().node().handle() : reply.node().node().handle();
+    named_[number].push_back(alias);
+  }
+}
+
+// As the server does: entries of the oldest LOG, and of all after it, name no node by an alias of a LOG that
+// it tells as answered.
+void OperationLog::forget_handles() {
+  const Batch& oldest = batches_.begin()->second;
+  const auto end = named_.upper_bound(oldest.entries.empty() ? tellable_locked() : oldest.answered);
+  for (auto made = named_.begin(); made != end; ++made)
+    for (const std::uint64_t alias : made->second) handles_.erase(alias);
+  named_.erase(named_.begin(), end);
+}
+
+void OperationLog::name_by_handles(schema::LogRequest& log) const {
+  const std::lock_guard lock(mutex_);
+  if (handles_.empty()) return;
+  const auto name = [this](std::string& handle) {
+    const auto alias = rpc::alias_of(handle);
+    if (!alias) return;
+    if (const auto known = handles_.find(*alias); known != handles_.end()) handle = known->second;
+  };
+  for (schema::Request& entry : *log.mutable_entries()) rpc::for_each_handle(entry, name);
+}
+
 // ---------------------------------------------------------------- waiting
 
 void OperationLog::when_answered(Task then, GaveUp gave_up) {
@@ -200,7 +242,7 @@ void OperationLog::when_answered(Task then, GaveUp gave_up) {
     }
   }
   if (waited_for) send(*waited_for);
-  if (then) then();
+  if (then) scheduler_.post(std::move(then));
 }
 
 bool OperationLog::has_room() const {
@@ -216,7 +258,7 @@ void OperationLog::when_room(Task then, GaveUp gave_up) {
       return;
     }
   }
-  then();
+  scheduler_.post(std::move(then));
 }
 
 void OperationLog::wake() {
@@ -256,6 +298,8 @@ void OperationLog::drop() {
   std::vector<Waiter> waiting_for_room;
   const std::lock_guard lock(mutex_);  // let go before those are
   batches_.swap(batches);
+  handles_.clear();
+  named_.clear();
   waiters_.swap(waiters);
   waiting_for_room_.swap(waiting_for_room);
 }

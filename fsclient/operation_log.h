@@ -18,6 +18,8 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -76,9 +78,10 @@ class OperationLog {
   // An alias or an open id of this mount's own, never given before.
   [[nodiscard]] std::uint64_t next_name() { return next_name_++; }
 
-  // All that was appended until now has been answered. On a worker, or at once.
-  // `gave_up` runs instead, if there is one, when the server is out of reach for longer than calls wait. The
-  // entries wait on.
+  // All that was appended until now has been answered. Never within the call: who looks whether a file is in
+  // the log, and finds it there until another thread is done with it, asks again and again, and would not
+  // come back. `gave_up` runs instead, if there is one, when the server is out of reach for longer than calls
+  // wait. The entries wait on.
   void when_answered(Task then, GaveUp gave_up = nullptr);
   [[nodiscard]] bool has_room() const;
   // There is room again. The same.
@@ -104,12 +107,14 @@ class OperationLog {
  private:
   struct Entry {
     ByteCount bytes = 0;
+    std::uint64_t alias = 0;  // of what it makes
     Answer done;
   };
   struct Batch {
     rpc::CallRequest call;
     std::vector<SharedBytes> bytes;
-    ByteCount size = 0;  // of them, and about that of the entries
+    ByteCount size = 0;          // of them, and about that of the entries
+    std::uint64_t answered = 0;  // as it tells the server
     std::vector<Entry> entries;
     bool ended = false;  // its call: it does not come to the server again
     std::optional<Result<schema::Reply>> reply;
@@ -123,6 +128,12 @@ class OperationLog {
   // With the mutex held: closes the open batch. The call is to be sent once the mutex is let go.
   [[nodiscard]] std::optional<std::uint64_t> seal();
   void send(std::uint64_t number);
+  // Handles in place of aliases. The server process that gave them to the nodes may have been killed; the one
+  // after it knows only those of LOGs that come to it.
+  void name_by_handles(schema::LogRequest& log) const;
+  // With the mutex held.
+  void note_handles(std::uint64_t number, const Batch& batch);
+  void forget_handles();
   void arrived(std::uint64_t number, Result<rpc::CallReply> reply);
   void hand_on();
   static void answer(Batch& batch);
@@ -148,6 +159,9 @@ class OperationLog {
   std::size_t entries_ = 0;
   ByteCount bytes_ = 0;
   std::multiset<std::uint64_t> namings_;  // what was answered when each of those that are held began
+  // What the server has said of each alias that an entry on its way may still name a node by.
+  std::unordered_map<std::uint64_t, std::string> handles_;
+  std::map<std::uint64_t, std::vector<std::uint64_t>> named_;  // their aliases, by LOG
   bool handing_on_ = false;
   std::vector<Waiter> waiters_;
   std::vector<Waiter> waiting_for_room_;  // their numbers mean nothing

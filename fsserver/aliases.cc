@@ -5,26 +5,8 @@
 #include "fsserver/handle_codec.h"
 
 namespace tusk::server {
-namespace {
 
-constexpr std::size_t kAliasBytes = 9;
-constexpr char kAliasMark = '\xff';
-static_assert(kAliasBytes < kHandleMacBytes);
-
-}  // namespace
-
-std::optional<std::uint64_t> alias_of(std::string_view handle) {
-  if (handle.size() != kAliasBytes || handle[0] != kAliasMark) return std::nullopt;
-  std::uint64_t number = 0;
-  for (const char byte : handle.substr(1)) number = (number << 8) | static_cast<unsigned char>(byte);
-  return number;
-}
-
-std::string handle_of_alias(std::uint64_t alias) {
-  std::string handle(1, kAliasMark);
-  for (int shift = 56; shift >= 0; shift -= 8) handle += static_cast<char>(alias >> shift);
-  return handle;
-}
+static_assert(rpc::kAliasBytes < kHandleMacBytes);
 
 void AliasTable::define(std::uint64_t alias, std::uint64_t log, std::string handle) {
   if (nodes_.size() >= kAliasesMax && !nodes_.contains(alias)) return;
@@ -45,27 +27,11 @@ Result<void> AliasTable::replace(std::string& handle) const {
 }
 
 Result<void> AliasTable::replace(schema::Request& entry) const {
-  using Request = schema::Request;
-  switch (entry.operation_case()) {
-    case Request::kCreate:
-      return replace(*entry.mutable_create()->mutable_parent());
-    case Request::kMakeNode:
-      return replace(*entry.mutable_make_node()->mutable_parent());
-    case Request::kRemove:
-      TUSK_TRY(replace(*entry.mutable_remove()->mutable_parent()));
-      return replace(*entry.mutable_remove()->mutable_expected());
-    case Request::kRename:
-      TUSK_TRY(replace(*entry.mutable_rename()->mutable_old_parent()));
-      TUSK_TRY(replace(*entry.mutable_rename()->mutable_new_parent()));
-      TUSK_TRY(replace(*entry.mutable_rename()->mutable_expected()));
-      return replace(*entry.mutable_rename()->mutable_replaced());
-    case Request::kSetattr:
-      return replace(*entry.mutable_setattr()->mutable_handle());
-    case Request::kWrite:
-      return replace(*entry.mutable_write()->mutable_handle());
-    default:
-      return {};
-  }
+  Result<void> replaced;
+  rpc::for_each_handle(entry, [&](std::string& handle) {
+    if (replaced) replaced = replace(handle);
+  });
+  return replaced;
 }
 
 }  // namespace tusk::server

@@ -1,20 +1,19 @@
 // What the entries of a session's LOGs call nodes that earlier entries make: the client has no handles of
-// them yet.
-//
-// A handle on the wire is an alias if it is 9 bytes, 0xff and a number; handles of any server are longer
-// (handle_codec.h). Not thread-safe: used by the LOG whose turn it is.
+// them yet. Not thread-safe: used by the LOG whose turn it is.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include "proto/base/result.h"
+#include "proto/rpc/log_alias.h"
 #include "proto/schema/tusk.pb.h"
 
 namespace tusk::server {
+
+using rpc::alias_of;
+using rpc::handle_of_alias;
 
 constexpr std::size_t kAliasesMax = 65'536;  // of a session
 
@@ -40,10 +39,5 @@ class AliasTable {
 
   std::unordered_map<std::uint64_t, Node> nodes_;
 };
-
-// nullopt: it is none.
-[[nodiscard]] std::optional<std::uint64_t> alias_of(std::string_view handle);
-// How it looks in place of a handle.
-[[nodiscard]] std::string handle_of_alias(std::uint64_t alias);
 
 }  // namespace tusk::server

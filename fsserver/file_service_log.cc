@@ -100,6 +100,8 @@ void FileService::finish_log(const Incoming& incoming, Attachment& attachment, s
   leases_.note_log(session->number(), LeaseTable::Log::kDone);
   if (leases_.has_exclusive(session->number()) && !has_room(leases_, session->number(), *attachment.exported))
     leases_.end_exclusive(session->number());
+  // The LOGs to come may name what this one made, and may meet another process.
+  attachment.exported->nodes().keep_names();
   incoming->reply(std::move(reply));
   pass_log_turn(session);
 }

@@ -275,9 +275,13 @@ void NodeTable::close_idle(TimePoint now) {
   }
 }
 
+void NodeTable::keep_names() {
+  if (names_) names_->flush();
+}
+
 void NodeTable::housekeep(TimePoint now) {
   close_idle(now);
-  if (names_) names_->flush();
+  keep_names();
 }
 
 std::size_t NodeTable::nodes() const {

@@ -86,6 +86,10 @@ class NodeTable {
   void renamed(std::string_view handle, std::string_view new_parent, std::string_view new_name);
   void removed(std::string_view handle);
 
+  // What the client has been told of, a server process that comes after this one knows, however this one
+  // ends: before an answer that the client will rest on.
+  void keep_names();
+
   // Lets go descriptors that were not used for kDescriptorIdleMax; writes new names to the disk.
   void housekeep(TimePoint now);
 

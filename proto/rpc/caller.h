@@ -22,6 +22,10 @@ enum class Priority : std::uint8_t { kInteractive = 0, kBulk = 1, kBackground = 
 // Names a call in flight; never reused by one Caller.
 using CallId = StrongInt<struct CallIdTag>;
 
+// Makes a message one that a server process understands which does not remember the session; it may see the
+// same message several times. On the network thread, or within call().
+using Renewal = std::function<void(schema::Request&)>;
+
 struct CallRequest {
   schema::Request message;
   SharedBytes body;               // sent along (WRITE); nobody may write to it until the call ended
@@ -31,6 +35,7 @@ struct CallRequest {
   // It waits through outages and refusals however long they last, and fails only when the caller is closed:
   // what has been answered to a program already must not be lost because the server was away.
   bool outlives_outages = false;
+  Renewal renew;  // may be null: the message is as good for any server
 };
 
 struct CallReply {

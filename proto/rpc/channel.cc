@@ -143,7 +143,8 @@ class ChannelOverUdp final : public Channel {
   std::uint64_t connections_ = 0;  // made: a push may come before the attach is answered
 
   std::atomic<std::uint64_t> next_call_ = 1;
-  std::atomic<bool> ended_ = false;  // the thread is gone
+  std::atomic<std::uint64_t> sessions_ = 0;  // begun; whoever makes a call may know what is of the one before
+  std::atomic<bool> ended_ = false;          // the thread is gone
   // Since when the server has owed us a packet; kNever: it does not.
   std::atomic<TimePoint> silent_since_ = kNever;
   std::atomic<TimePoint> confirmed_ = TimePoint::min();
@@ -374,6 +375,7 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
     if (events_.reattached) events_.reattached(reply.attach());
   }
   ever_attached_ = true;
+  if (!reply.attach().resumed()) ++sessions_;
   calls_.start_all(secure_->connection(), reply.attach().resumed());
   publish_stats(true);
 }
@@ -488,17 +490,21 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
     done(fail(ErrorCode::kPeerClosed, "the mount is closed"));
     return id;
   }
+  const std::uint64_t sessions =
+      sessions_;  // before it is renewed: if there is another one by then, once more
+  if (request.renew) request.renew(request.message);
   Result<SharedBytes> header = encode_message(request.message);
-  auto start = [this, id, header = std::move(header), body = std::move(request.body),
+  auto start = [this, id, sessions, header = std::move(header), body = std::move(request.body),
                 place = std::move(request.reply_body), priority = request.priority,
                 once = adds_up(request.message), lasting = request.outlives_outages,
-                done = std::move(done)]() mutable {
+                renew = std::move(request.renew), done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
     if (state_ == State::kLeaving || state_ == State::kEnded)
       return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
     if (refused() && !lasting) return done(std::unexpected(refused_error()));
     calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once,
-                    lasting});
+                    lasting, std::move(renew)});
+    if (sessions != sessions_) calls_.renew(id);
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
   reactor_->post(std::move(start));

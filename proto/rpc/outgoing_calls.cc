@@ -39,13 +39,30 @@ void OutgoingCalls::start(CallId id, transport::Connection& connection) {
   by_exchange_.emplace(exchange, id);
 }
 
+void OutgoingCalls::renew(CallId id) {
+  if (const auto found = calls_.find(id); found != calls_.end()) renew(found->second.call);
+}
+
+void OutgoingCalls::renew(Call& call) {
+  if (!call.renew) return;
+  schema::Request message;
+  TUSK_CHECK(decode_message(call.header.bytes, message).has_value());  // we have encoded it
+  call.renew(message);
+  auto header = encode_message(message);
+  TUSK_CHECK(header.has_value());  // messages that are renewed are small
+  call.header = std::move(*header);
+}
+
 void OutgoingCalls::start_all(transport::Connection& connection, bool resumed) {
   std::vector<Completion> unknown;
   for (auto place = calls_.begin(); !resumed && place != calls_.end();) {
     const auto found = place++;
     if (found->second.sent_before && found->second.call.adds_up) unknown.push_back(take(found));
   }
-  for (const auto& [id, entry] : calls_) start(id, connection);
+  for (auto& [id, entry] : calls_) {
+    if (!resumed) renew(entry.call);
+    start(id, connection);
+  }
   for (Completion& done : unknown)
     done(fail(from_errno(EIO), "the server restarted: whether this was done nobody knows"));
 }

@@ -22,13 +22,16 @@ class OutgoingCalls {
     Completion done;
     bool adds_up = false;           // done twice it would have twice the effect (O_APPEND)
     bool outlives_outages = false;  // CallRequest's
+    Renewal renew;                  // the same
   };
 
   // Keeps a call; it goes out with start() or start_all().
   void add(CallId id, Call call) { calls_.emplace(id, Entry{std::move(call), std::nullopt, false}); }
   void start(CallId id, transport::Connection& connection);
+  // For a server that does not remember the session that the message was made in.
+  void renew(CallId id);
   // In the order in which they were made. Unless the session was `resumed` the server does not remember
-  // what it has done: calls that were sent before and add up end with EIO instead.
+  // what it has done: calls that were sent before and add up end with EIO instead, and messages are renewed.
   void start_all(transport::Connection& connection, bool resumed);
 
   // Ends with kCancelled; `connection` may be null while there is none.
@@ -52,6 +55,7 @@ class OutgoingCalls {
   };
 
   using Calls = std::map<CallId, Entry>;  // ordered: ids rise with time
+  static void renew(Call& call);
   // Taken out: its completion.
   [[nodiscard]] Completion take(Calls::iterator place);
 

@@ -38,6 +38,21 @@ TEST_F(Logs, MakeATreeInOneMessage) {
   EXPECT_EQ(answer.reply.log().replies(3).write().attr().size(), 10u);
 }
 
+// What a client has been told of it goes on naming by handles, whatever becomes of the process.
+TEST(LogsWithoutPrivilege, MakeWhatTheNextProcessFinds) {
+  TempDir dir, state;
+  const ServerSetup setup{.table = {.by_handle = false, .names_dir = state / "names"}};
+  Server killed(dir.path(), setup);  // lives on, so that it does nothing at its end
+  Mount mount(killed);
+  const Answer answer = EXPECT_OK(
+      LogOf(1).make_directory(1, mount.root(), "d").create(2, handle_of_alias(1), "f", kOwnId).send(mount));
+  Server next(dir.path(), setup);
+  Mount again(next);
+  const auto& made = answer.reply.log();
+  EXPECT_OK(again.create(made.replies(0).node().node().handle(), "more"));
+  EXPECT_OK(again.getattr(made.replies(1).open().node().handle()));
+}
+
 TEST_F(Logs, AreCarriedOutInTheOrderOfTheirNumbers) {
   const auto third = LogOf(3).rename(root, "b", "c").start(mount);
   const auto second = LogOf(2).rename(root, "a", "b").start(mount);

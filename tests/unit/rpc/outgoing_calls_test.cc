@@ -1,9 +1,12 @@
 // What becomes of calls when a connection ends and another begins.
 #include "proto/rpc/outgoing_calls.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
+
+#include "proto/rpc/message_codec.h"
 
 namespace tusk::rpc {
 namespace {
@@ -54,6 +57,31 @@ TEST_F(Calls, ThatAddUpAreNotSentAgainToAServerThatForgotThem) {
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_.at(1), from_errno(EIO));
   EXPECT_EQ(calls_.count(), 2u);
+}
+
+TEST_F(Calls, AreMadeAnewForAServerThatDoesNotRememberTheSession) {
+  schema::Request request;
+  request.mutable_log()->set_number(1);
+  std::vector<std::uint64_t> renewed;
+  OutgoingCalls::Call call;
+  call.header = encode_message(request).value();
+  call.renew = [&](schema::Request& message) {
+    renewed.push_back(message.log().number());
+    message.mutable_log()->set_number(message.log().number() + 1);
+  };
+  calls_.add(CallId(1), std::move(call));
+  transport::Connection first = connection();
+  calls_.start_all(first, true);
+  calls_.detach();
+  transport::Connection second = connection();
+  calls_.start_all(second, true);
+  EXPECT_THAT(renewed, testing::IsEmpty());
+  calls_.detach();
+  transport::Connection third = connection();
+  calls_.start_all(third, false);
+  calls_.renew(CallId(1));
+  calls_.renew(CallId(2));  // has ended
+  EXPECT_THAT(renewed, testing::ElementsAre(1, 2));
 }
 
 TEST_F(Calls, SomeOutliveOutages) {

@@ -1,0 +1,50 @@
+// What the entries of LOGs call nodes whose handles the client does not know yet (docs/PROTOCOL.md, "The
+// log").
+//
+// A handle on the wire is an alias if it is 9 bytes, 0xff and a number; handles of any server are longer
+// (fsserver/handle_codec.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proto/schema/tusk.pb.h"
+
+namespace tusk::rpc {
+
+constexpr std::size_t kAliasBytes = 9;
+
+// nullopt: it is none.
+[[nodiscard]] std::optional<std::uint64_t> alias_of(std::string_view handle);
+// How it looks in place of a handle.
+[[nodiscard]] std::string handle_of_alias(std::uint64_t alias);
+
+// Calls `visit` with each handle that an entry of a LOG names a node by, for it to be replaced.
+template <class Visit>
+void for_each_handle(schema::Request& entry, Visit&& visit) {
+  using Request = schema::Request;
+  switch (entry.operation_case()) {
+    case Request::kCreate:
+      return visit(*entry.mutable_create()->mutable_parent());
+    case Request::kMakeNode:
+      return visit(*entry.mutable_make_node()->mutable_parent());
+    case Request::kRemove:
+      visit(*entry.mutable_remove()->mutable_parent());
+      return visit(*entry.mutable_remove()->mutable_expected());
+    case Request::kRename:
+      visit(*entry.mutable_rename()->mutable_old_parent());
+      visit(*entry.mutable_rename()->mutable_new_parent());
+      visit(*entry.mutable_rename()->mutable_expected());
+      return visit(*entry.mutable_rename()->mutable_replaced());
+    case Request::kSetattr:
+      return visit(*entry.mutable_setattr()->mutable_handle());
+    case Request::kWrite:
+      return visit(*entry.mutable_write()->mutable_handle());
+    default:
+      return;
+  }
+}
+
+}  // namespace tusk::rpc

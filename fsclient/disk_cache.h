@@ -1,6 +1,6 @@
-// Blocks of files on a disk of this machine, so that what was read yesterday and has not changed need not
-// come over the line again. It survives restarts and crashes: whatever is read is checked first
-// (disk_record.h).
+// Blocks of files (and listings, kept_listings.h, which are blocks to it) on a disk of this machine, so that
+// what was read yesterday and has not changed need not come over the line again. It survives restarts and
+// crashes: whatever is read is checked first (disk_record.h).
 //
 // It knows nothing of coherence: who asks names the change counter the bytes must be of, and has to know that
 // this is the file's (kept_blocks.h). It holds bytes that a server sent, never what programs wrote.
@@ -87,6 +87,9 @@ class DiskCache {
   // Stores the block's bytes, which stay as they are while they are held. `lend` is called at once, or not at
   // all when the block is there already.
   void store(const DiskKey& key, const std::function<SharedBytes()>& lend, PathOfFile path_of);
+
+  // What is there under the key is of no use: it will not be found any more.
+  void forget(const DiskKey& key);
 
   // Files at `path` (relative to the mount) or below stay, those that are there already from when they are
   // read or stored next. Both wait for the disk, for one small file.

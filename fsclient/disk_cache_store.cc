@@ -34,6 +34,13 @@ void DiskCache::store(const DiskKey& key, const std::function<SharedBytes()>& le
   begin_writing_locked();
 }
 
+void DiskCache::forget(const DiskKey& key) {
+  const DiskBlockId id = disk_block_id(key.handle, key.block);
+  const std::lock_guard lock(mutex_);
+  if (const DiskIndex::Place* place = index_.find(id); place != nullptr && place->change == key.change)
+    index_.drop(id, DiskIndex::Place(*place));
+}
+
 void DiskCache::begin_writing_locked() {
   if (queue_.empty() && !writing_) written_.notify_all();
   if (writing_ || loading_ || queue_.empty()) return;

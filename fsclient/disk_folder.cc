@@ -41,11 +41,18 @@ Result<void> make_private(const fs::path& directory) {
   return {};
 }
 
+Result<void> check_for_other_things(const fs::path& directory) {
+  std::error_code failed;
+  if (fs::exists(directory / kMarker, failed) || !fs::is_directory(fs::symlink_status(directory, failed)))
+    return {};
+  if (!fs::is_empty(directory, failed) || failed)
+    return unusable(directory, "it holds other things: name an empty folder, or one that does not exist");
+  return {};
+}
+
 Result<void> mark(const fs::path& directory) {
   std::error_code failed;
   if (fs::exists(directory / kMarker, failed)) return {};
-  if (!fs::is_empty(directory, failed) || failed)
-    return unusable(directory, "it holds other things: name an empty folder, or one that does not exist");
   const int fd = ::open((directory / kMarker).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return unusable(directory, std::strerror(errno));
   ::close(fd);
@@ -66,6 +73,7 @@ std::string folder_name(std::string_view server_key, std::string_view export_nam
 
 Result<std::unique_ptr<DiskFolder>> DiskFolder::open(const Path& directory, std::string_view server_key,
                                                      std::string_view export_name) {
+  TUSK_TRY(check_for_other_things(directory));  // first: nobody shall be told to change what is not for us
   TUSK_TRY(make_private(directory));
   TUSK_TRY(mark(directory));
   const Path folder = directory / folder_name(server_key, export_name);

@@ -9,13 +9,6 @@ namespace {
 
 constexpr int kDepthMax = 4096;  // of folders in each other, the kernel's own limit on paths
 
-DiskCache::PathOfFile path_later(Inode& inode) {
-  return [weak = inode.weak_from_this()]() -> std::optional<std::string> {
-    std::shared_ptr<Inode> alive = weak.lock();
-    return alive ? path_of(std::move(alive)) : std::nullopt;
-  };
-}
-
 // As it is in a file of that size.
 Interval block_extent(std::uint64_t block, ByteCount size) {
   return {block * kBlockSize, std::min(size, (block + 1) * kBlockSize)};
@@ -37,6 +30,13 @@ std::optional<std::string> path_of(std::shared_ptr<Inode> inode) {
     inode = std::move(parent);
   }
   return std::nullopt;
+}
+
+DiskCache::PathOfFile path_later(Inode& inode) {
+  return [weak = inode.weak_from_this()]() -> std::optional<std::string> {
+    std::shared_ptr<Inode> alive = weak.lock();
+    return alive ? path_of(std::move(alive)) : std::nullopt;
+  };
 }
 
 bool KeptBlocks::has_some_of(const Inode& inode, Interval range) const {

@@ -56,5 +56,7 @@ class KeptBlocks {
 // Where the file was seen last, relative to the mount; nullopt: nobody knows any more. Takes the mutexes of
 // the inodes on the way, one after the other.
 [[nodiscard]] std::optional<std::string> path_of(std::shared_ptr<Inode> inode);
+// The same when it is asked for: does not keep the inode alive.
+[[nodiscard]] DiskCache::PathOfFile path_later(Inode& inode);
 
 }  // namespace tusk::client

@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t kAncestorsMax = 64;
 constexpr std::size_t kHandleBytes = 128;  // at most
+constexpr ByteCount kKeptPerTold = 4;      // the server looks at them all before it answers
+
+// Of kept listings, beside an answer of at most `limit`.
+ByteCount kept_bytes_max(ByteCount limit) {
+  return std::min(KeptListings::kGatheredBytesMax, kKeptPerTold * limit);
+}
 
 bool within(TimePoint earlier, Duration span, TimePoint now) { return earlier + span >= now; }
 
@@ -176,7 +182,7 @@ std::vector<std::shared_ptr<Inode>> TreeStream::upcoming(std::size_t count) {
 void TreeStream::ask_more(const Asker& asker) {
   while (const auto request = next_request()) {
     request->asker = {asker.uid, asker.gid, asker.pid, nullptr};
-    send(request);
+    gather(request);
   }
 }
 
@@ -184,26 +190,50 @@ std::shared_ptr<TreeStream::Request> TreeStream::next_request() {
   while (true) {
     auto request = std::make_shared<Request>();
     std::vector<TreePlace> places;
+    std::vector<std::shared_ptr<Inode>> looked_at;  // an inode's end takes other locks
     {
       const std::lock_guard lock(mutex_);
       if (walk_.empty() || requests_ >= kRequestsMax || !window_.worth_asking()) return nullptr;
       request->limit = std::clamp(window_.room(), kRequestMin, kRequestMax);
-      // Somewhat more than will fit: what is not reached is asked for again.
-      const ByteCount fitting = request->limit * 3 / 2 / std::max<ByteCount>(1, listing_bytes_);
-      const auto count = std::clamp<std::size_t>(fitting, 8, kNamesMax);
-      for (std::size_t bytes = 0; places.size() < count && bytes < kNameBytesMax && !walk_.empty();) {
-        places.push_back(walk_.take());
-        bytes += places.back().name.size() + kHandleBytes;
-      }
-      window_.begin(request->limit);
+      places = take_places_locked(request->limit, looked_at);
+      request->reserved = request->limit;
+      window_.begin(request->reserved);
       ++requests_;
     }
     for (TreePlace& place : places) add(*request, std::move(place));
     if (!request->starts.empty()) return request;
+    give_back(*request, request->reserved);
     const std::lock_guard lock(mutex_);
-    window_.end(request->limit);
     --requests_;
   }
+}
+
+// Somewhat more than will fit: what is not reached is asked for again. Those that are kept here take no room
+// in the answer.
+std::vector<TreePlace> TreeStream::take_places_locked(ByteCount limit,
+                                                      std::vector<std::shared_ptr<Inode>>& looked_at) {
+  std::vector<TreePlace> places;
+  const ByteCount mean = std::max<ByteCount>(1, listing_bytes_);
+  const auto fitting = std::clamp<std::size_t>(limit * 3 / 2 / mean, 8, kNamesMax);
+  const std::size_t fitting_kept = kept_bytes_max(limit) / mean;
+  std::size_t kept = 0;
+  std::size_t bytes = 0;
+  while (!walk_.empty() && places.size() < kNamesMax && bytes < kNameBytesMax &&
+         places.size() - kept < fitting && kept <= fitting_kept) {
+    places.push_back(walk_.take());
+    bytes += places.back().name.size() + kHandleBytes;
+    auto directory = places.back().directory.lock();
+    if (!directory) continue;
+    if (kept_.has(*directory)) ++kept;
+    looked_at.push_back(std::move(directory));
+  }
+  return places;
+}
+
+void TreeStream::give_back(Request& request, ByteCount bytes) {
+  const std::lock_guard lock(mutex_);
+  window_.end(bytes);
+  request.reserved -= bytes;
 }
 
 // Unless it is known, or on its way, or somebody was there meanwhile.
@@ -228,6 +258,26 @@ void TreeStream::add(Request& request, TreePlace place) {
   request.starts.back().places.push_back(std::move(place));
 }
 
+// What is here of all that the answer may tell. Until it is known how much that is, it has all of the window
+// it may come to take.
+void TreeStream::gather(const std::shared_ptr<Request>& request) {
+  std::vector<std::string> handles;
+  for (const auto& directory : request->directories)
+    if (kept_.has(*directory)) handles.push_back(directory->handle());
+  if (handles.empty()) return send(request);
+  const ByteCount bytes_max = kept_bytes_max(request->limit);
+  {
+    const std::lock_guard lock(mutex_);
+    window_.begin(bytes_max);
+    request->reserved += bytes_max;
+  }
+  kept_.gather(std::move(handles), bytes_max, [this, request, bytes_max](KeptListings::Gathered kept) {
+    give_back(*request, bytes_max - kept.bytes);
+    request->kept = std::move(kept);
+    send(request);
+  });
+}
+
 void TreeStream::send(const std::shared_ptr<Request>& request) {
   request->started = core_.scheduler.now();
   rpc::CallRequest call;
@@ -240,6 +290,8 @@ void TreeStream::send(const std::shared_ptr<Request>& request) {
   }
   walk.set_limit_bytes(static_cast<std::uint32_t>(request->limit));
   walk.set_deep(true);
+  walk.set_digests(kept_.enabled());
+  for (const auto& [handle, kept] : request->kept.listings) walk.add_known(kept.digest);
   request->body = allocate_bytes(request->limit);
   call.reply_body = request->body;
   // The first one is what a program waits for.
@@ -266,12 +318,14 @@ void TreeStream::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
   }
   if (!reply && reply.error().code == ErrorCode::kUnsupported) unknown_ = true;
   for (const auto& directory : request->directories) names_.handle_walk_end(directory);
+  give_back(*request, request->reserved);
   {
     const std::lock_guard lock(mutex_);
-    window_.end(request->limit);
     --requests_;
   }
   ask_more(request->asker);
+  for (const Told& here : told)
+    if (here.directory) kept_.keep(*here.directory, *here.listing);
 }
 
 Result<schema::WalkListings> TreeStream::unpack(const Request& request, const rpc::CallReply& reply) {
@@ -299,13 +353,38 @@ Result<void> TreeStream::take_in(Request& request, const schema::WalkListings& l
                                  std::vector<Told>& told) {
   for (const schema::WalkListing& listing : listings.listings()) {
     TUSK_ASSIGN(const std::shared_ptr<Inode> directory, directory_of(request, listing, told));
-    Told& here = told.emplace_back(directory, &listing);
-    if (!directory || listing.unlisted()) continue;
-    here.entries = names_.learn_ahead(directory, listing, answer_of(request, listing.names()));
+    TUSK_ASSIGN(const schema::WalkListing* entries, whole(request, listing, told));
+    Told& here = told.emplace_back(directory, entries);
+    here.entries.resize(static_cast<std::size_t>(entries->entries_size()));
+    if (directory && !listing.unlisted()) {
+      here.entries = names_.learn_ahead(directory, *entries, answer_of(request, listing.names()));
+      note_streamed(directory, entries->ByteSizeLong(), request.started);
+    }
     here.listed.resize(here.entries.size());
-    note_streamed(directory, listing.ByteSizeLong(), request.started);
   }
   return {};
+}
+
+Result<const schema::WalkListing*> TreeStream::whole(Request& request, const schema::WalkListing& listing,
+                                                     const std::vector<Told>& told) {
+  if (!listing.unchanged()) return &listing;
+  const std::string& handle =
+      listing.parent() == 0
+          ? listing.directory().handle()
+          : told[listing.parent() - 1].listing->entries(static_cast<int>(listing.entry())).node().handle();
+  const auto found = request.kept.listings.find(handle);
+  if (found == request.kept.listings.end())
+    return fail(ErrorCode::kMalformed, "a WALK listing that is as it was, but is not here");
+  schema::WalkListing& kept = found->second.listing;
+  const int covers = listing.entry_covers_size();
+  if (covers != 1 && covers != kept.entries_size())
+    return fail(ErrorCode::kMalformed, "a WALK listing that tells too many or too few covers");
+  for (int i = 0; i < kept.entries_size(); ++i) {
+    schema::DirEntry& entry = *kept.mutable_entries(i);
+    if (entry.has_node())
+      entry.mutable_node()->mutable_attr()->set_cover(listing.entry_covers(covers == 1 ? 0 : i));
+  }
+  return &kept;
 }
 
 // Null: another one has its name now.

@@ -3,7 +3,8 @@
 //
 // A walk is recognised when a directory is listed soon after the one it is in. Then the server is asked for
 // its siblings and all that is in them (WALK), as much as AheadWindow allows; what was told waits in the
-// DirectoryCache. What it does not do: decide how long it may wait there (foresight.h).
+// DirectoryCache. Of what lies on this machine's disk (kept_listings.h) the server only says whether it is
+// still so. What it does not do: decide how long it may wait there (foresight.h).
 //
 // Thread-safe. No lock may be held by who calls it.
 #pragma once
@@ -19,6 +20,7 @@
 #include "fsclient/core.h"
 #include "fsclient/directory_cache.h"
 #include "fsclient/facts.h"
+#include "fsclient/kept_listings.h"
 #include "fsclient/tree_walk.h"
 
 namespace tusk::client {
@@ -36,7 +38,8 @@ class TreeStream {
   // Directories in a row that were not listed ahead: it was done in a wrong order.
   static constexpr std::uint32_t kMissesMax = 2;
 
-  TreeStream(Core& core, Facts& facts, DirectoryCache& names) : core_(core), facts_(facts), names_(names) {}
+  TreeStream(Core& core, Facts& facts, DirectoryCache& names, KeptListings& kept)
+      : core_(core), facts_(facts), names_(names), kept_(kept) {}
 
   // A program begins to list the directory, or to use what was listed ahead of it.
   void visit(const Asker& asker, const std::shared_ptr<Inode>& directory);
@@ -56,12 +59,14 @@ class TreeStream {
     std::vector<Start> starts;                        // as in the message
     std::vector<std::shared_ptr<Inode>> directories;  // of all places
     ByteCount limit = 0;
+    ByteCount reserved = 0;  // of the window
+    KeptListings::Gathered kept;
     TimePoint started{};
     TimePoint queued = TimePoint::max();  // of the places, the one that waited longest
     std::uint64_t lease = 0;              // of the answer
     MutableSharedBytes body;
   };
-  // One listing of an answer. `directory` null: not to be used.
+  // One listing of an answer. `directory` null: not to be used. `listing`: in the answer, or kept.
   struct Told {
     std::shared_ptr<Inode> directory;
     const schema::WalkListing* listing;
@@ -80,7 +85,11 @@ class TreeStream {
 
   void ask_more(const Asker& asker);
   [[nodiscard]] std::shared_ptr<Request> next_request();
+  [[nodiscard]] std::vector<TreePlace> take_places_locked(ByteCount limit,
+                                                          std::vector<std::shared_ptr<Inode>>& looked_at);
   static void add(Request& request, TreePlace place);
+  void give_back(Request& request, ByteCount bytes);
+  void gather(const std::shared_ptr<Request>& request);
   void send(const std::shared_ptr<Request>& request);
 
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
@@ -92,6 +101,10 @@ class TreeStream {
   [[nodiscard]] Result<std::shared_ptr<Inode>> directory_of(Request& request,
                                                             const schema::WalkListing& listing,
                                                             std::vector<Told>& told);
+  // The answer's listing with its entries, wherever they come from.
+  [[nodiscard]] static Result<const schema::WalkListing*> whole(Request& request,
+                                                                const schema::WalkListing& listing,
+                                                                const std::vector<Told>& told);
   void note_streamed(const std::shared_ptr<Inode>& directory, ByteCount cost, TimePoint started);
   [[nodiscard]] static std::vector<TreePlace> not_reached(const Request& request,
                                                           const std::vector<Told>& told);
@@ -99,8 +112,9 @@ class TreeStream {
   Core& core_;
   Facts& facts_;
   DirectoryCache& names_;
+  KeptListings& kept_;
 
-  std::mutex mutex_;  // leaf
+  std::mutex mutex_;  // before the disk cache's; else a leaf
   AheadWindow window_{kWindowFirst, kWindowMax};
   TreeWalk walk_;
   std::uint32_t requests_ = 0;

@@ -2,9 +2,11 @@
 // that are far away and see a program go through a tree.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "fsserver/directory_reader.h"
+#include "fsserver/listing_digest.h"
 #include "fsserver/operations.h"
 #include "proto/rpc/compression.h"
 
@@ -14,11 +16,19 @@ namespace {
 // Each level holds a descriptor. What lies deeper the client asks for itself.
 constexpr std::size_t kWalkDepthMax = 64;
 
-// Depth first through what the request names, until the answer is full.
+// Depth first through what the request names, until the answer is full. Listings that the client has kept are
+// made like all others, but not sent if they come out the same.
 class SubtreeLister {
  public:
   SubtreeLister(Call& call, std::size_t limit)
-      : call_(call), deep_(call.request().walk().deep()), left_(limit) {}
+      : call_(call),
+        deep_(call.request().walk().deep()),
+        digests_(call.request().walk().digests()),
+        known_(call.request().walk().known().begin(), call.request().walk().known().end()),
+        left_(limit),
+        unsent_left_(known_.empty() ? 0 : kWalkUnsentBytesMax) {
+    std::ranges::sort(known_);
+  }
 
   void list_all() {
     const auto& starts = call_.request().walk().starts();
@@ -37,11 +47,18 @@ class SubtreeLister {
 
  private:
   using Found = NodeTable::Found;
+  // A directory among the entries of a listing, which need not be in the answer.
+  struct Below {
+    int entry;
+    std::string name;
+    std::string handle;
+  };
   struct Level {
     SharedFd directory;
     std::string handle;
     int listing;
-    int next_entry = 0;
+    std::vector<Below> below;
+    std::size_t next = 0;
   };
 
   Result<Found> found_by_handle(const std::string& handle) const {
@@ -59,27 +76,77 @@ class SubtreeLister {
       return;
     }
     if (found) *listing.mutable_directory() = call_.node_of(*found);
-    if (list(found) && deep_) go_deeper(*found);
+    if (auto below = list(found); below && deep_) go_deeper(*found, std::move(*below));
   }
 
-  // Entries of the listing that was added last. False when it has none: it is unlisted, or gone again.
-  bool list(const Result<Found>& found) {
+  // Entries of the listing that was added last; what lies below them. Nullopt when it has none: it is
+  // unlisted, or gone again.
+  std::optional<std::vector<Below>> list(const Result<Found>& found) {
     schema::WalkListing& listing = *listings_.mutable_listings()->rbegin();
-    const std::size_t own_size = listing.ByteSizeLong() + kFieldHeadBytes;
-    std::size_t left = left_ > own_size ? left_ - own_size : 0;
-    const Result<bool> fits = found ? add_entries(*found, listing, left) : false;
-    const bool whole = fits && *fits;
-    if (!whole && found && fits && listings_.listings_size() > 1) {
+    const std::size_t own_size =
+        listing.ByteSizeLong() + kFieldHeadBytes + kLateFieldsBytes + (digests_ ? kDigestFieldBytes : 0);
+    if (own_size > left_ && listings_.listings_size() > 1) {
+      listings_.mutable_listings()->RemoveLast();
+      full_ = true;
+      return std::nullopt;
+    }
+    const std::size_t own_room = left_ > own_size ? left_ - own_size : 0;
+    // More than can be sent if it may not have to be: the client keeps none that is larger than an answer.
+    const std::size_t room = std::max(own_room, std::min<std::size_t>(unsent_left_, kWalkBytesMax));
+    std::size_t left = room;
+    const Result<bool> added = found ? add_entries(*found, listing, left) : false;
+    std::size_t size = own_size + room - left;
+    bool whole = added && *added;
+    std::vector<Below> below;
+    if (whole) {
+      if (deep_) below = directories_in(listing);
+      if (digests_ && tell_digest(*found, listing)) size = listing.ByteSizeLong() + kFieldHeadBytes;
+      whole = size <= left_;
+    }
+    if (!whole && found && added && listings_.listings_size() > 1) {
       // It may fit in another answer, where it comes first.
       listings_.mutable_listings()->RemoveLast();
       full_ = true;
+      return std::nullopt;
+    }
+    if (!whole) {
+      listing.clear_entries();
+      listing.clear_digest();
+      listing.clear_unchanged();
+      listing.clear_entry_covers();
+    }
+    listing.set_unlisted(!whole);
+    left_ -= std::min(left_, whole ? size : own_size);
+    full_ = full_ || left_ == 0 || (!known_.empty() && unsent_left_ == 0) || call_.incoming()->cancelled();
+    return whole ? std::optional(std::move(below)) : std::nullopt;
+  }
+
+  // True: the client has it, so there are no entries any more.
+  bool tell_digest(const Found& found, schema::WalkListing& listing) {
+    const std::uint64_t digest = listing_digest(found.handle, listing.entries());
+    if (!std::ranges::binary_search(known_, digest)) {
+      listing.set_digest(digest);
       return false;
     }
-    if (!whole) listing.clear_entries();
-    listing.set_unlisted(!whole);
-    left_ = whole ? left : left_ - std::min(left_, own_size);
-    full_ = full_ || left_ == 0 || call_.incoming()->cancelled();
-    return whole;
+    unsent_left_ -= std::min<std::size_t>(unsent_left_, listing.ByteSizeLong());
+    listing.set_unchanged(true);
+    bool same = true;
+    for (const schema::DirEntry& entry : listing.entries()) {
+      listing.add_entry_covers(entry.node().attr().cover());
+      same = same && listing.entry_covers(0) == entry.node().attr().cover();
+    }
+    if (same) listing.mutable_entry_covers()->Truncate(std::min(1, listing.entry_covers_size()));
+    listing.clear_entries();
+    return true;
+  }
+
+  static std::vector<Below> directories_in(const schema::WalkListing& listing) {
+    std::vector<Below> below;
+    for (int i = 0; i < listing.entries_size(); ++i)
+      if (const schema::DirEntry& entry = listing.entries(i);
+          entry.has_node() && S_ISDIR(entry.node().attr().mode()))
+        below.push_back({i, entry.name(), entry.node().handle()});
+    return below;
   }
 
   // False: there is no room for all of them.
@@ -116,39 +183,37 @@ class SubtreeLister {
     }
   }
 
-  void go_deeper(const Found& top) {
+  void go_deeper(const Found& top, std::vector<Below> below) {
     std::vector<Level> levels;
-    levels.push_back({top.fd, top.handle, listings_.listings_size() - 1});
+    levels.push_back({top.fd, top.handle, listings_.listings_size() - 1, std::move(below)});
     while (!levels.empty() && !full_) {
       Level& level = levels.back();
-      const auto& entries = listings_.listings(level.listing).entries();
-      while (level.next_entry < entries.size() && !is_directory(entries[level.next_entry]))
-        ++level.next_entry;
-      if (level.next_entry == entries.size()) {
+      if (level.next == level.below.size()) {
         levels.pop_back();
         continue;
       }
-      const int entry = level.next_entry++;
-      const auto found =
-          call_.nodes().lookup(level.directory, level.handle, entries[entry].name(), NodeTable::Keep::kNo);
-      if (!found) continue;
+      const Below& next = level.below[level.next++];
+      const auto found = call_.nodes().lookup(level.directory, level.handle, next.name, NodeTable::Keep::kNo);
+      // Another one may have its name since it was told.
+      if (!found || found->handle != next.handle) continue;
       schema::WalkListing& listing = *listings_.add_listings();
       listing.set_parent(static_cast<std::uint32_t>(level.listing) + 1);
-      listing.set_entry(static_cast<std::uint32_t>(entry));
-      if (list(*found) && levels.size() < kWalkDepthMax)
-        levels.push_back({found->fd, found->handle, listings_.listings_size() - 1});
+      listing.set_entry(static_cast<std::uint32_t>(next.entry));
+      if (auto deeper = list(*found); deeper && levels.size() < kWalkDepthMax)
+        levels.push_back({found->fd, found->handle, listings_.listings_size() - 1, std::move(*deeper)});
     }
   }
 
-  static bool is_directory(const schema::DirEntry& entry) {
-    return entry.has_node() && S_ISDIR(entry.node().attr().mode());
-  }
-
   static constexpr std::size_t kFieldHeadBytes = 4;
+  static constexpr std::size_t kLateFieldsBytes = 4;  // `names` and `unlisted`
+  static constexpr std::size_t kDigestFieldBytes = 9;
 
   Call& call_;
   const bool deep_;
-  std::size_t left_;  // bytes
+  const bool digests_;
+  std::vector<std::uint64_t> known_;  // digests of what the client has, sorted
+  std::size_t left_;                  // bytes
+  std::size_t unsent_left_;           // of listings that are made and not sent
   bool full_ = false;
   schema::WalkListings listings_;
 };
@@ -217,6 +282,7 @@ class FilesReader {
 Result<void> walk(Call& call) {
   const auto& request = call.request().walk();
   TUSK_TRY(check_count(request.starts()));
+  if (request.known_size() > kListingsKnownMax) return fail(from_errno(EINVAL), "too many known listings");
   const ByteCount capacity = call.incoming()->reply_body_capacity();
   SubtreeLister lister(call, std::min(reply_body_bytes(call.request()), capacity));
   lister.list_all();

@@ -116,5 +116,68 @@ TEST_F(Walks, FilesThatMayNotBeReadAreNot) {
   EXPECT_EQ(content.at("d1/f5"), "content of d1/f5");
 }
 
+// ---------------------------------------------------------------- listings on the disk
+
+class WalksAgain : public Walks {
+ protected:
+  ExportSetup setup() override {
+    ExportSetup setup = Walks::setup();
+    setup.leases = true;
+    return setup;
+  }
+  // The one before it is gone, its folder is not.
+  void mount_again(bool leases) {
+    again_.reset();
+    ExportSetup setup = Walks::setup();
+    setup.disk_cache = true;
+    setup.disk_folder = disk_folder_.path();
+    setup.leases = leases;
+    again_.emplace(*mounted_, setup);
+    EXPECT_TRUE(eventually([&] { return !disk().loading; }));
+  }
+  [[nodiscard]] client::DiskCacheStats disk() { return again_->filesystem().disk()->stats(); }
+  void change_something(Random& random) {
+    const std::string folder = "d" + std::to_string(random.below(kDirectories));
+    const std::string file =
+        folder + (random.chance(0.5) ? "/deeper/f" : "/f") + std::to_string(random.below(kFiles));
+    std::error_code ignored;
+    switch (random.below(5)) {
+      case 0:
+        write_file(on_server(file), noise(random.below(3000), random.next()));
+        break;
+      case 1:
+        std::filesystem::remove(on_server(file), ignored);
+        break;
+      case 2:
+        std::filesystem::rename(on_server(file), on_server(folder + "/renamed"), ignored);
+        break;
+      case 3:
+        (void)!::chmod(on_server(file).c_str(), random.chance(0.5) ? 0600 : 0640);
+        break;
+      default:
+        std::filesystem::rename(on_server(folder + "/deeper"), on_server(folder + "/moved"), ignored);
+    }
+  }
+
+  TempDir disk_folder_;
+  std::optional<MountedExport> again_;
+};
+
+// What lies on the disk is a mount old; each sees the tree as it is now.
+TEST_F(WalksAgain, SeeWhatHasChangedBetweenTwoMounts) {
+  Random random(7);
+  std::uint64_t hits = 0;
+  for (int round = 0; round < 8; ++round) {
+    mount_again(round % 2 == 1);
+    ASSERT_EQ(look_at_all(again_->path()), look_at_all(mounted_->exported())) << "in round " << round;
+    EXPECT_TRUE(eventually([&] { return disk().stored_bytes > 0 && disk().pending_bytes == 0; }));
+    hits += disk().hits;
+    EXPECT_EQ(disk().damaged, 0u);
+    EXPECT_EQ(again_->filesystem().last_error().value().first, "");
+    for (int change = 0; change < 4; ++change) change_something(random);
+  }
+  EXPECT_GT(hits, 7u * kDirectories) << "the disk takes part";
+}
+
 }  // namespace
 }  // namespace tusk::test

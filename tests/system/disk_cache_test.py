@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What was read yesterday comes from this machine's disk today, if it has not changed: across mounts, a restarted
-server, a killed client and a full disk."""
+server, a killed client and a full disk. So do listings of directories."""
 
 import hashlib
 import json
@@ -21,6 +21,7 @@ COMMAND_SECONDS = 60
 MIB = 1 << 20
 LARGE = 96 * MIB
 SMALL_FILES, SMALL = 400, 3000
+TREE_FILES, TREE_FOLDERS = 20_000, 400
 LINE = 100e6 / 8 * 0.9  # what the path carries, bytes/s
 
 
@@ -120,6 +121,49 @@ class DiskCache(unittest.TestCase):
         self.assertLess(fetched[1], fetched[0] / 10)
         self.assertLess(took[1], took[0] + 1)
 
+    @staticmethod
+    def list_all(ns, tree):
+        listed = run_in(ns, ["sh", "-c", 'cd "$1" && LC_ALL=C ls -lR --time-style=full-iso', "sh", tree], COMMAND_SECONDS)
+        return [line for line in listed.stdout.splitlines() if not line.startswith("total")]
+
+    def go_through(self, tree, **options):
+        """What ls -lR says of the tree on a new mount, its seconds, and the bytes that the client received."""
+        with Mount(self.wan, self.server.url, **options) as mount:
+            before = self.wan.settled_stats()["ba"]["bytes_out"]
+            started = time.monotonic()
+            listed = self.list_all(self.wan.ns_a, mount.path / tree)
+            took = time.monotonic() - started
+            received = self.wan.settled_stats()["ba"]["bytes_out"] - before
+            if "options" in options:
+                self.wait_until_stored(mount)
+        return listed, took, received
+
+    def test_a_tree_that_was_listed_before_is_only_confirmed(self):
+        tree = self.export / "tree"
+        for number in range(TREE_FOLDERS):
+            folder = tree / f"part {number % 20:02}" / f"folder {number:03}"
+            folder.mkdir(parents=True)
+            for file in range(TREE_FILES // TREE_FOLDERS):
+                (folder / f"file {number} {file}").write_bytes(b"x" * file)
+        cached = {"options": (f"cache={self.cache}", "cache-size=1G")}
+        runs = [("without a cache", {}), ("first mount with one", cached), ("the next mount", cached)]
+        listed, took, received = zip(*(self.go_through("tree", **options) for _, options in runs))
+        for (what, _), seconds, size in zip(runs, took, received):
+            print(f"ls -lR of {TREE_FILES} files in {TREE_FOLDERS} folders, {what}: {seconds:.2f} s, {size} bytes received",
+                  file=sys.stderr)
+        self.assertEqual(listed[0], listed[1])
+        self.assertEqual(listed[0], listed[2])
+        self.assertLess(received[2], received[0] / 5)
+
+        (tree / "part 07" / "folder 007" / "new").write_bytes(b"12345")
+        os.truncate(tree / "part 11" / "folder 011" / "file 11 3", 70)
+        os.rename(tree / "part 19" / "folder 019", tree / "part 19" / "renamed")
+        near = self.list_all(None, tree)
+        far, _, size = self.go_through("tree", **cached)
+        print(f"after three changes: {size} bytes received", file=sys.stderr)
+        self.assertEqual(far, near)
+        self.assertLess(size, received[0] / 5)
+
     def test_a_killed_client_leaves_no_wrong_bytes(self):
         for attempt in range(3):
             with self.mount() as mount:
@@ -172,6 +216,7 @@ class DiskCache(unittest.TestCase):
             refused = self.tusk("unpin", mount.path / "large", check=False)
             self.assertIn("not pinned", refused.stderr)
             self.tusk("unpin", mount.path / "set")
+            self.assertIn("No such file", self.tusk("pin", mount.path / "nothing", check=False).stderr)
             self.assertEqual(self.status(mount)["disk_cache"]["pins"], [])
             self.assertIn("disk cache", self.tusk("status", mount.path).stdout)
 

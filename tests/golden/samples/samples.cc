@@ -122,6 +122,10 @@ std::vector<MessageSample> make_message_samples() {
   start.add_names("docs");
   subtrees.set_limit_bytes(1 << 20);
   subtrees.set_deep(true);
+  MessageSample walk_again{"walk-with-kept-listings", walk.request};
+  walk_again.request.mutable_walk()->set_digests(true);
+  walk_again.request.mutable_walk()->add_known(0x0123456789abcdef);
+  walk_again.request.mutable_walk()->add_known(1);
 
   MessageSample read_files{"read-files", {}};
   auto& files = *read_files.request.mutable_read_files();
@@ -134,7 +138,7 @@ std::vector<MessageSample> make_message_samples() {
   files.set_file_bytes_max(64 << 10);
   files.set_limit_bytes(1 << 20);
   files.set_compress(true);
-  return {attach, with_leases, take_back, read, invalidate, walk, read_files};
+  return {attach, with_leases, take_back, read, invalidate, walk, walk_again, read_files};
 }
 
 }  // namespace

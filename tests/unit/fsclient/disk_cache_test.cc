@@ -15,7 +15,7 @@
 
 #include "fsclient/disk_folder.h"
 #include "manual_scheduler.h"
-#include "temporary_folder.h"
+#include "tests/support/temp_dir.h"
 
 namespace tusk::client {
 namespace {
@@ -84,7 +84,7 @@ class DiskCacheTest : public testing::Test {
     stream.put(static_cast<char>(was ^ 1));
   }
 
-  TemporaryFolder folder;
+  support::TempDir folder;
   ManualScheduler disk;
   std::unique_ptr<DiskCache> cache;
   std::vector<std::string> troubles;
@@ -355,7 +355,7 @@ class DiskFolderTest : public testing::Test {
   [[nodiscard]] auto open(const std::string& name, const std::string& server = "key") const {
     return DiskFolder::open(parent.path() / name, server, "films");
   }
-  TemporaryFolder parent;
+  support::TempDir parent;
 };
 
 TEST_F(DiskFolderTest, IsMadeForItsOwnerAlone) {
@@ -373,8 +373,9 @@ TEST_F(DiskFolderTest, ThatOthersCanReadOrThatHoldsOtherThingsIsRefused) {
   fs::create_directory(parent.path() / "open");
   fs::permissions(parent.path() / "open", fs::perms(0755));
   EXPECT_THAT(open("open").error().context, testing::HasSubstr("chmod 700"));
-  fs::permissions(parent.path() / "open", fs::perms(0700));
   std::ofstream(parent.path() / "open" / "thesis") << "text";
+  EXPECT_THAT(open("open").error().context, testing::HasSubstr("other things")) << "no word of chmod";
+  fs::permissions(parent.path() / "open", fs::perms(0700));
   EXPECT_THAT(open("open").error().context, testing::HasSubstr("other things"));
   std::ofstream(parent.path() / "file") << "text";
   EXPECT_EQ(open("file").error().code, ErrorCode::kBadConfig);

@@ -1,7 +1,7 @@
 // The disk cache behind a file system: bytes come from it only when they are the file's, and never mixed.
 #include "client.h"
 #include "fsclient/disk_cache.h"
-#include "temporary_folder.h"
+#include "tests/support/temp_dir.h"
 
 namespace tusk::client {
 namespace {
@@ -47,7 +47,7 @@ class KeptBlocksTest : public Client {
   }
   [[nodiscard]] std::uint64_t fetched() const { return filesystem->counters().fetched.load(); }
 
-  TemporaryFolder folder;
+  support::TempDir folder;
   std::unique_ptr<DiskCache> cache;
   std::optional<TimePoint> confirmed;
 };

@@ -136,6 +136,33 @@ TEST_F(Tree, OfIndexesThatLeadNowhereIsNotBelieved) {
   }
 }
 
+// Somebody has put another directory in its place: of that one nothing is used, nor of what is below it.
+TEST_F(Tree, WithAnotherDirectoryInItUsesTheRestOfTheAnswer) {
+  answer_well();
+  const auto well = server.walk;
+  server.walk = [&](const schema::WalkRequest& request, schema::WalkReply& reply, std::string& body) {
+    well(request, reply, body);
+    WalkListings told;
+    ASSERT_TRUE(told.ParseFromString(body));
+    WalkListings listings;
+    for (int i = 0; i < told.listings_size(); ++i) {
+      *listings.add_listings() = told.listings(i);
+      if (request.starts(0).names(i) != "b") continue;
+      WalkListing& other = *listings.mutable_listings(listings.listings_size() - 1);
+      other.mutable_directory()->set_handle("another one");
+      *other.mutable_entries(0)->mutable_node() = server.node_of("d");
+      WalkListing& below = *listings.add_listings();
+      below.set_parent(static_cast<std::uint32_t>(listings.listings_size()) - 1);
+    }
+    body = listings.SerializeAsString();
+    reply.set_length(static_cast<std::uint32_t>(body.size()));
+  };
+  (void)list(kRootNode);
+  (void)list(nodes.at("a"));
+  EXPECT_EQ(list(nodes.at("c")), streamed);
+  EXPECT_EQ(filesystem->last_error().value().second, 0u);
+}
+
 TEST_F(Tree, OfBytesThatAreNoListingsIsNotBelieved) {
   for (const char* bytes : {"", "no listings at all", "\xff\xff\xff\xff\xff"}) {
     for (const bool compressed : {false, true}) {

@@ -3,7 +3,9 @@
 #include <map>
 #include <set>
 
+#include "fsserver/listing_digest.h"
 #include "mount.h"
+#include "mounts_with_leases.h"
 #include "proto/rpc/compression.h"
 
 namespace tusk::server {
@@ -170,6 +172,202 @@ TEST_F(Walking, KnowsNoHandlesButItsOwn) {
     EXPECT_TRUE(listings.listings(0).unlisted());
     EXPECT_FALSE(listings.listings(0).has_directory());
   }
+}
+
+// ---------------------------------------------------------------- listings that the client has kept
+
+using schema::WalkListing;
+
+class WalkingAgain : public Walking {
+ protected:
+  WalkingAgain() {
+    make("a/b");
+    make("c");
+    write_file(dir / "a/file", "12345");
+    write_file(dir / "a/b/other", "1");
+    write_file(dir / "c/third", "");
+  }
+  Request tree() {
+    Request request = from(mount.root(), {});
+    request.mutable_walk()->set_digests(true);
+    return request;
+  }
+  // All listings of the tree are known.
+  Request again() {
+    Request request = tree();
+    const Walked walked = walk(request);
+    for (const WalkListing& listing : walked.listings.listings())
+      request.mutable_walk()->add_known(listing.digest());
+    return request;
+  }
+  // By the names of the directories ("": the root) which of them are told to be unchanged.
+  std::map<std::string, bool> unchanged(const Request& request) {
+    const Walked plain = walk(tree());
+    const Walked walked = walk(request);
+    std::map<std::string, bool> all;
+    EXPECT_EQ(walked.listings.listings_size(), plain.listings.listings_size());
+    for (int i = 0; i < walked.listings.listings_size(); ++i) {
+      const WalkListing& listing = walked.listings.listings(i);
+      EXPECT_EQ(listing.parent(), plain.listings.listings(i).parent());
+      EXPECT_EQ(listing.entry(), plain.listings.listings(i).entry());
+      EXPECT_NE(listing.unchanged(), listing.digest() != 0);
+      EXPECT_EQ(listing.entries_size(), listing.unchanged() ? 0 : plain.listings.listings(i).entries_size());
+      std::string name;
+      if (listing.parent() != 0)
+        name = plain.listings.listings(static_cast<int>(listing.parent()) - 1)
+                   .entries(static_cast<int>(listing.entry()))
+                   .name();
+      all[name] = listing.unchanged();
+    }
+    return all;
+  }
+  using Listings = std::map<std::string, bool>;
+};
+
+TEST_F(WalkingAgain, IsToldOnlyWhatHasChanged) {
+  const Request request = again();
+  EXPECT_EQ(request.walk().known_size(), 4);
+  EXPECT_EQ(unchanged(request), (Listings{{"", true}, {"a", true}, {"b", true}, {"c", true}}));
+  write_file(dir / "c/new", "");
+  EXPECT_EQ(unchanged(request), (Listings{{"", false}, {"a", true}, {"b", true}, {"c", false}}))
+      << "the directory that has it, and the one that tells of that";
+}
+
+TEST_F(WalkingAgain, SeesEveryChangeOfAFile) {
+  const auto seen = [&](const char* what, const std::function<void()>& change) {
+    const Request request = again();
+    ASSERT_TRUE(unchanged(request).at("b")) << what;
+    change();
+    EXPECT_FALSE(unchanged(request).at("b")) << what;
+    EXPECT_TRUE(unchanged(request).at("c")) << what;
+  };
+  const std::string other = dir / "a/b/other";
+  seen("size", [&] { write_file(other, "longer"); });
+  seen("content", [&] { write_file(other, "LONGER"); });
+  seen("mode", [&] { ::chmod(other.c_str(), 0600); });
+  seen("times", [&] {
+    const timespec times[2] = {{1000, 0}, {1000, 0}};
+    ::utimensat(AT_FDCWD, other.c_str(), times, 0);
+  });
+  seen("access time", [&] {
+    const timespec times[2] = {{2000, 0}, {0, UTIME_OMIT}};
+    ::utimensat(AT_FDCWD, other.c_str(), times, 0);
+  });
+  seen("link", [&] { std::filesystem::create_hard_link(other, dir / "link"); });
+  seen("name", [&] { std::filesystem::rename(other, dir / "a/b/renamed"); });
+  seen("another file", [&] {
+    write_file(dir / "a/b/twin", "LONGER");
+    std::filesystem::rename(dir / "a/b/twin", dir / "a/b/renamed");
+  });
+  std::filesystem::create_symlink("to/here", dir / "a/b/symlink");
+  seen("target", [&] {
+    std::filesystem::remove(dir / "a/b/symlink");
+    std::filesystem::create_symlink("to/her", dir / "a/b/symlink");
+  });
+}
+
+// To list directories and to read links moves it: a tree would differ by having been looked at.
+TEST_F(WalkingAgain, DoesNotMindThatDirectoriesAndLinksWereRead) {
+  google::protobuf::RepeatedPtrField<schema::DirEntry> before;
+  *before.Add() = walk(tree()).listings.listings(0).entries(0);
+  auto after = before;
+  ASSERT_TRUE(S_ISDIR(after[0].node().attr().mode()));
+  after[0].mutable_node()->mutable_attr()->set_atime_s(7);
+  after[0].mutable_node()->mutable_attr()->set_cover(schema::COVER_LEASE);
+  EXPECT_EQ(listing_digest("handle", before), listing_digest("handle", after));
+  EXPECT_NE(listing_digest("handle", before), listing_digest("other handle", before));
+  after[0].mutable_node()->mutable_attr()->set_mode(S_IFREG | 0644);
+  before[0].mutable_node()->mutable_attr()->set_mode(S_IFREG | 0644);
+  EXPECT_NE(listing_digest("handle", before), listing_digest("handle", after)) << "of a file it counts";
+}
+
+TEST_F(WalkingAgain, IsToldNoDigestsUnlessItAsks) {
+  Request request = tree();
+  request.mutable_walk()->clear_digests();
+  const Walked walked = walk(request);
+  for (const WalkListing& listing : walked.listings.listings()) EXPECT_EQ(listing.digest(), 0u);
+}
+
+TEST_F(WalkingAgain, UnchangedListingsTakeNextToNoRoom) {
+  for (int i = 0; i < 30; ++i)
+    for (int j = 0; j < 20; ++j) {
+      make("many/" + std::to_string(i));
+      write_file(dir / ("many/" + std::to_string(i) + "/a file " + std::to_string(j)), "");
+    }
+  Request request = again();
+  ASSERT_GT(walk(tree()).listings.ByteSizeLong(), 70'000u);
+  request.mutable_walk()->set_limit_bytes(4096);
+  const Walked walked = walk(request);
+  EXPECT_EQ(walked.listings.listings_size(), 35) << "each is larger than that, and all are told";
+  EXPECT_LE(walked.listings.ByteSizeLong(), 35 * 20u);
+  // One that must be told in full and does not fit ends the answer, as ever.
+  write_file(dir / "many/7/new", "");
+  const Walked next = walk(request);
+  EXPECT_LT(next.listings.listings_size(), 35);
+  EXPECT_LE(next.listings.ByteSizeLong(), 4096u);
+}
+
+TEST_F(WalkingAgain, WhatIsMadeAndNotSentIsBounded) {
+  for (int i = 0; i < 400; ++i) write_file(dir / ("c/" + std::string(200, 'x') + std::to_string(i)), "");
+  Request request = from(mount.root(), std::vector<std::string>(100, "c"));
+  request.mutable_walk()->set_digests(true);
+  const auto first = walk(request).listings.listings(0);
+  request.mutable_walk()->add_known(first.digest());
+  const auto told = static_cast<std::size_t>(walk(request).listings.listings_size());
+  EXPECT_GT(told, kWalkUnsentBytesMax / first.ByteSizeLong() - 2);
+  EXPECT_LT(told, kWalkUnsentBytesMax / first.ByteSizeLong() + 2);
+}
+
+TEST_F(WalkingAgain, KnownListingsAreBounded) {
+  Request request = tree();
+  for (int i = 0; i < kListingsKnownMax; ++i)
+    request.mutable_walk()->add_known(static_cast<std::uint64_t>(i));
+  EXPECT_FALSE(unchanged(request).at("a"));
+  request.mutable_walk()->add_known(1);
+  EXPECT_ERROR(mount.call(request, {}, 1 << 20), err(EINVAL));
+}
+
+// Files with several names are not watched here.
+class WatchOfSingleFiles final : public ChangeWatch {
+ public:
+  [[nodiscard]] schema::ChangeWatching kind() const override { return schema::WATCH_INOTIFY; }
+  [[nodiscard]] bool watch_node(std::string_view, const Status& status) override {
+    return S_ISDIR(status.stx_mode) || status.stx_nlink == 1;
+  }
+  [[nodiscard]] bool watch_names(std::string_view, const Fd&) override { return true; }
+};
+
+TEST_F(WalkingAgain, TellsCoversAnew) {
+  Server leasing(dir.path(),
+                 {.watch = [](Export&, const ChangeWatch::Events&) -> std::unique_ptr<ChangeWatch> {
+                   return std::make_unique<WatchOfSingleFiles>();
+                 }});
+  Pushes pushes;
+  leasing.service().reach_clients_by(&pushes);
+  std::filesystem::create_hard_link(dir / "c/third", dir / "c/second name");
+  const Request request = again();
+  Mount leased(leasing, {.leases = true});
+  const Answer answer = EXPECT_OK(leased.call(request, {}, 1 << 20));
+  EXPECT_NE(answer.reply.lease(), 0u);
+  const auto listings = unpack(answer).listings;
+  ASSERT_EQ(listings.listings_size(), 4);
+  for (const WalkListing& listing : listings.listings()) {
+    EXPECT_TRUE(listing.unchanged());
+    EXPECT_EQ(listing.names(), schema::COVER_LEASE);
+    ASSERT_GE(listing.entry_covers_size(), 1);
+  }
+  write_file(dir / "c/with one name", "");
+  const auto mixed = unpack(EXPECT_OK(leased.call(again(), {}, 1 << 20))).listings;
+  int several = 0;
+  for (const WalkListing& listing : mixed.listings()) {
+    EXPECT_TRUE(listing.unchanged());
+    if (listing.entry_covers_size() == 1) continue;
+    ++several;
+    EXPECT_THAT(
+        listing.entry_covers(),
+        testing::UnorderedElementsAre(schema::COVER_LEASE, schema::COVER_LIFETIME, schema::COVER_LIFETIME));
+  }
+  EXPECT_EQ(several, 1);
 }
 
 // ---------------------------------------------------------------- READ_FILES

@@ -228,12 +228,23 @@ void LeaseKeeper::send(const std::vector<LeaseTable::Push>& pushes) {
     }
     const std::lock_guard lock(clients_mutex_);
     if (clients_ == nullptr) return;
+    if (push.exclusive_over != 0) ask_whether_there(connection, push);
     clients_->call(connection, {.message = to_request(push), .body = {}, .reply_body = {}},
                    [this, session = push.session, number = push.number](const Result<rpc::CallReply>& reply) {
                      // Without an answer it is sent again, or its lease runs out.
                      if (reply) answered(session, number);
                    });
   }
+}
+
+// That a client is dead shows long before its log is due. Nothing is asked of it, so it answers at once.
+void LeaseKeeper::ask_whether_there(rpc::ConnectionId connection, const LeaseTable::Push& push) {
+  clients_->call(connection, {},
+                 [this, session = push.session, number = push.number](const Result<rpc::CallReply>& reply) {
+                   if (!reply) return;
+                   const std::lock_guard lock(mutex_);
+                   table_.note_there(session, number);
+                 });
 }
 
 void LeaseKeeper::answered(SessionNumber session, std::uint64_t push) {

@@ -98,6 +98,8 @@ class LeaseKeeper {
   [[nodiscard]] std::optional<Change> put_aside_unless(const LeaseTable::Begun& begun, GoOn go_on,
                                                        Ready& ready);
   void send(const std::vector<LeaseTable::Push>& pushes);
+  // With clients_mutex_ held.
+  void ask_whether_there(rpc::ConnectionId connection, const LeaseTable::Push& push);
   void answered(SessionNumber session, std::uint64_t push);
 
   const LeaseLimits limits_;

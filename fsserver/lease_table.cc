@@ -33,6 +33,7 @@ LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const
     if (lost || !sent.sent_again) {
       sent.at = now;
       sent.sent_again = true;
+      sent.there = false;
     }
   if (holder.refused || lost) {
     if (now - holder.last_cut >= limits_.cuts_kept) holder.cuts = 0;

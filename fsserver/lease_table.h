@@ -49,7 +49,8 @@ struct LeaseLimits {
   Duration slack = std::chrono::milliseconds(500);
   // How long a client that is there may take to answer a push before its connection is cut.
   Duration patience = std::chrono::seconds(4);
-  // The same for exclusiveness, whose holder answers when its log is out: without a LOG, and in all.
+  // The same for exclusiveness, whose holder answers when its log is out: without a LOG, and in all. That it
+  // is there it must have shown within `patience` all the same.
   Duration log_patience = std::chrono::seconds(10);
   Duration recall_patience = std::chrono::seconds(60);
   // How long nobody gets exclusively what somebody has had and others have asked for.
@@ -126,6 +127,8 @@ class LeaseTable {
   // A LOG of the session has come, is being carried out, or is done: it is at work on its answer.
   enum class Log : std::uint8_t { kCame, kBegun, kDone };
   void note_log(SessionNumber session, Log what, TimePoint now);
+  // It has got this push, and will answer it when it can.
+  void note_there(SessionNumber session, std::uint64_t push);
 
   // ---- what changes
 
@@ -183,6 +186,7 @@ class LeaseTable {
     std::vector<Key> keys;
     TimePoint at{};
     bool sent_again = false;
+    bool there = false;                // who got it has been heard since
     TimePoint trusted_until = kNever;  // not even a client that never answers uses it longer
   };
   struct Holder {

@@ -116,9 +116,18 @@ void LeaseTable::note_log(SessionNumber session, Log what, TimePoint now) {
   if (what == Log::kDone && holder.logs_running > 0) --holder.logs_running;
 }
 
+void LeaseTable::note_there(SessionNumber session, std::uint64_t push) {
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return;
+  if (const auto sent = found->second.sent.find(push); sent != found->second.sent.end())
+    sent->second.there = true;
+}
+
 // Who has much to send first is given time as long as it is at it. What holds up a LOG may be somebody else.
+// Who is not there at all is not at it; a LOG that has come may have been sent before its client died.
 bool LeaseTable::late(const Holder& holder, const Sent& sent, TimePoint now) const {
-  if (sent.push.exclusive_over == 0) return now - sent.at >= limits_.patience;
+  const bool at_it = sent.push.exclusive_over != 0 && sent.there;
+  if (!at_it) return now - sent.at >= limits_.patience;
   if (now - sent.at >= limits_.recall_patience) return true;
   return holder.logs_running == 0 && now - std::max(sent.at, holder.log_at) >= limits_.log_patience;
 }

@@ -187,6 +187,7 @@ TEST_F(Exclusiveness, WhoComesBackInTimeKeepsItAndIsAsked) {
 TEST_F(Exclusiveness, WhoIsSilentIsCutAndLosesIt) {
   EXPECT_EQ(acquire("dir"), kFirst);
   const auto begun = look("dir");
+  table.note_there(kHolder, begun.pushes[0].number);
   now += 9900ms;
   EXPECT_THAT(table.expire(now).to_cut, IsEmpty());
   now += 100ms;
@@ -195,6 +196,29 @@ TEST_F(Exclusiveness, WhoIsSilentIsCutAndLosesIt) {
   now += 10'500ms;
   EXPECT_THAT(table.expire(now).released, ElementsAre(begun.id));
   EXPECT_FALSE(table.has_exclusive(kHolder));
+}
+
+// A mount that died holds others up no longer for what it had to itself than for any other lease.
+TEST_F(Exclusiveness, WhoDoesNotEvenSayThatItIsThereIsCutAsForAnyLease) {
+  EXPECT_EQ(acquire("dir"), kFirst);
+  const auto begun = look("dir");
+  table.note_there(kHolder, begun.pushes[0].number + 1);
+  table.note_there(kOtherOne, begun.pushes[0].number);
+  table.note_log(kHolder, LeaseTable::Log::kCame, now + 1ms);  // on its way when its client died
+  now += 3900ms;
+  EXPECT_THAT(table.expire(now).to_cut, IsEmpty());
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).to_cut, ElementsAre(kHolder));
+}
+
+TEST_F(Exclusiveness, WhoComesBackMustSayAgainThatItIsThere) {
+  EXPECT_EQ(acquire("dir"), kFirst);
+  const auto begun = look("dir");
+  table.note_there(kHolder, begun.pushes[0].number);
+  table.disconnect(kHolder, now);
+  (void)table.attach(kHolder, now);
+  now += 4s;
+  EXPECT_THAT(table.expire(now).to_cut, ElementsAre(kHolder));
 }
 
 TEST_F(Exclusiveness, WhoIsCutAndComesAgainHasUntilItsLeaseOfThenIsOver) {
@@ -212,7 +236,7 @@ TEST_F(Exclusiveness, WhoIsCutAndComesAgainHasUntilItsLeaseOfThenIsOver) {
 
 TEST_F(Exclusiveness, WhoIsAtItsLogHasAMinute) {
   EXPECT_EQ(acquire("dir"), kFirst);
-  (void)look("dir");
+  table.note_there(kHolder, look("dir").pushes[0].number);
   for (int log = 0; log < 6; ++log) {
     now += 9s;
     EXPECT_THAT(table.expire(now).to_cut, IsEmpty()) << log;
@@ -226,7 +250,7 @@ TEST_F(Exclusiveness, WhoIsAtItsLogHasAMinute) {
 
 TEST_F(Exclusiveness, ALogThatIsHeldUpByOthersCountsAsBeingAtIt) {
   EXPECT_EQ(acquire("dir"), kFirst);
-  (void)look("dir");
+  table.note_there(kHolder, look("dir").pushes[0].number);
   table.note_log(kHolder, LeaseTable::Log::kBegun, now);
   now += 20s;
   EXPECT_THAT(table.expire(now).to_cut, IsEmpty());

@@ -2,33 +2,10 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "proto/io/clock.h"
 
 namespace tusk::server {
-
-TempDir::TempDir() {
-  std::string name = (std::filesystem::temp_directory_path() / "tusk-fsserver-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = name;
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void write_file(const std::filesystem::path& file, std::string_view content) {
-  std::ofstream(file, std::ios::binary) << content;
-}
-
-std::string read_file(const std::filesystem::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file, std::ios::binary).rdbuf();
-  return out.str();
-}
 
 crypto::Fingerprint client_key(unsigned char which) {
   crypto::Fingerprint key;

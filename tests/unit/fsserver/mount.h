@@ -14,28 +14,15 @@
 
 #include "fake_call.h"
 #include "fsserver/file_service.h"
+#include "tests/support/temp_dir.h"
 
 namespace tusk::server {
 
 [[nodiscard]] inline ErrorCode err(int number) { return from_errno(number); }
 
-// A new directory that is removed at the end.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
-
-void write_file(const std::filesystem::path& file, std::string_view content);
-[[nodiscard]] std::string read_file(const std::filesystem::path& file);
+using support::read_file;
+using support::TempDir;
+using support::write_file;
 
 [[nodiscard]] crypto::Fingerprint client_key(unsigned char which = 1);
 [[nodiscard]] crypto::Secret test_secret();

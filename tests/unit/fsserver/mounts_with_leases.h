@@ -74,7 +74,8 @@ class Pushes final : public rpc::Outbound {
   };
   const Push* find(rpc::ConnectionId connection, bool recall = false) const {
     for (const Push& push : waiting_)
-      if (push.connection == connection && (!recall || push.request.invalidate().exclusive_over() != 0))
+      if (push.connection == connection && push.request.has_invalidate() &&
+          (!recall || push.request.invalidate().exclusive_over() != 0))
         return &push;
     return nullptr;
   }

@@ -25,7 +25,7 @@ class DataVersion {
 
   // A change of ours took the file from `before` to `after`; 0: the server does not say.
   void follow(std::uint64_t before, std::uint64_t after) {
-    if (change_ == kMixed || before == after) return;
+    if (change_ == kMixed || change_ == after || before == after) return;
     if (before == 0 || ahead_.size() >= kAheadMax) return mix();
     ahead_.emplace(before, after);
     for (auto next = ahead_.find(change_); next != ahead_.end(); next = ahead_.find(change_)) {

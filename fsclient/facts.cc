@@ -26,6 +26,7 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) 
   core_.clock.saw(fresh.ctime);
   prepare(inode, fresh);
   if (inode.file) {
+    if (inode.log.entries == 0) follow_touch(*inode.file, inode.attributes.value(), fresh);
     inode.file->version.follow(attr.change_before(), fresh.change);
     inode.file->last_write = core_.scheduler.now();
   }
@@ -92,15 +93,21 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
   if (!inode.file || inode.written_since(told.started)) return false;
   FileState& file = *inode.file;
   file.written_end = 0;  // all of it is in the server's size now
+  follow_touch(file, old, attr);
   if (old.mode == 0 || !file.data_handed_out || file.version.is(attr.change)) return false;
-  if (same_time(old.mtime, attr.mtime) && old.size == attr.size) {
-    if (file.touched_by_us && !file.version.mixed()) file.version.set(attr.change);
-    file.touched_by_us = false;
-    return false;
-  }
+  if (same_time(old.mtime, attr.mtime) && old.size == attr.size) return false;
   file.data.forget(kWholeFile);
   file.version.mix();
   return true;
+}
+
+// The bytes are of the new change counter, too, if they were of the old one and nothing has happened since
+// but that this mount touched the file.
+void Facts::follow_touch(FileState& file, const Attributes& old, const Attributes& fresh) {
+  const auto touched = std::exchange(file.touched, FileState::Touched::kNot);
+  const bool same_bytes = same_time(old.mtime, fresh.mtime) && old.size == fresh.size;
+  if (touched == FileState::Touched::kByUs && same_bytes && file.version.is(old.change))
+    file.version.set(fresh.change);
 }
 
 bool Facts::covered_locked(const Inode& inode) const {
@@ -204,7 +211,10 @@ decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) 
   {
     const std::lock_guard lock(inode.mutex);
     inode.attributes.expire(core_.scheduler.now());
-    if (inode.file) inode.file->capability_absent = false;
+    if (inode.file) {
+      inode.file->capability_absent = false;
+      inode.file->touched = FileState::Touched::kByOthers;
+    }
     if (data && inode.file) {
       inode.file->data.forget(kWholeFile);
       inode.file->version.mix();

@@ -74,6 +74,7 @@ class Facts {
  private:
   void prepare(Inode& inode, const Attributes& attr);
   void settle_locked(Inode& inode);
+  static void follow_touch(FileState& file, const Attributes& old, const Attributes& fresh);
 
   Core& core_;
   TakenBack taken_back_;

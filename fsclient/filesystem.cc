@@ -37,8 +37,9 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
             call_max_of(attached)},
       facts_(core_),
       kept_(core_, facts_, options_.disk),
+      kept_listings_(scheduler, options_.disk),
       names_(core_, facts_),
-      tree_(core_, facts_, names_),
+      tree_(core_, facts_, names_, kept_listings_),
       small_files_(core_, facts_, names_, tree_, kept_),
       reader_(core_, kept_),
       write_behind_(core_, facts_),
@@ -116,7 +117,7 @@ void Filesystem::touched(const InodePointer& inode) {
   const std::lock_guard lock(inode->mutex);
   inode->attributes.expire(core_.scheduler.now());
   core_.loans.withdraw_locked(*inode);
-  if (inode->file) inode->file->touched_by_us = true;
+  if (inode->file) inode->file->touch();
 }
 
 void Filesystem::handle_attached(const schema::AttachReply& attached) {

@@ -375,6 +375,7 @@ class Filesystem {
   Core core_;
   Facts facts_;
   KeptBlocks kept_;
+  KeptListings kept_listings_;
   DirectoryCache names_;
   TreeStream tree_;
   SmallFiles small_files_;

@@ -4,6 +4,7 @@
 // no reply, call or notification is made while one is held (deferred.h).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -45,8 +46,11 @@ struct FileState {
   FileData data;
   DataVersion version;           // of the data, ours and the kernel's
   bool data_handed_out = false;  // the kernel may cache some of it, beside what it is being told to drop
-  // This mount renamed, linked or unlinked the file: its change counter moves without the bytes.
-  bool touched_by_us = false;
+  // Who has moved the change counter since the attributes were told: this mount, which renamed, linked or
+  // unlinked the file, so that the bytes are what they were; or (also) somebody else.
+  enum class Touched : std::uint8_t { kNot, kByUs, kByOthers };
+  Touched touched = Touched::kNot;
+  void touch() { touched = std::max(touched, Touched::kByUs); }
 
   // Our own writes, as far as the attributes do not tell of them yet.
   ByteCount written_end = 0;            // the file reaches at least so far

@@ -76,7 +76,7 @@ Result<void> set_identity(MountSettings& settings, const std::string& value) {
   else if (value == "user")
     settings.identity = IdentityWish::kUser;
   else
-    return fail(ErrorCode::kBadConfig, "identity is auto, real or user");
+    return fail(ErrorCode::kBadConfig, "auto, real or user");
   return {};
 }
 
@@ -86,7 +86,7 @@ Result<void> set_outage(MountSettings& settings, const std::string& value) {
     settings.outage.fail_after.reset();
     return {};
   }
-  if (!value.starts_with(kFail)) return fail(ErrorCode::kBadConfig, "outage is wait or fail:SECONDS");
+  if (!value.starts_with(kFail)) return fail(ErrorCode::kBadConfig, "wait or fail:SECONDS");
   TUSK_ASSIGN(const unsigned seconds, parse_number<unsigned>(std::string_view(value).substr(kFail.size())));
   settings.outage.fail_after = std::chrono::seconds(seconds);
   return {};
@@ -115,6 +115,7 @@ Result<void> set_cache(MountSettings& settings, const std::string& value) {
 }
 
 Result<void> set_cache_folder(MountSettings& settings, const std::string& value) {
+  if (value.empty()) return fail(ErrorCode::kBadConfig, "name a folder of this machine");
   std::error_code failed;
   settings.cache_folder = std::filesystem::absolute(value, failed);
   if (failed) return fail(ErrorCode::kBadConfig, failed.message());

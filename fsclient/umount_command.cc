@@ -106,7 +106,7 @@ class FlushReport {
     if (flushed_ || standing.pending == 0) return;
     if (!standing.connected)
       tell_out_of_reach(standing);
-    else if (!first)
+    else if (!first && std::exchange(told_, standing.pending) != standing.pending)
       tell(fmt::format("waiting for {} to reach the server", amount(standing.pending)));
     connected_ = standing.connected;
   }
@@ -123,6 +123,7 @@ class FlushReport {
 
   const Place& place_;
   bool first_ = true;
+  ByteCount told_ = 0;
   bool connected_ = true;
   bool flushed_ = false;
 };

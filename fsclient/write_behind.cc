@@ -263,15 +263,7 @@ void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& erro
   note_error_locked(*inode, error);
   note_dropped(inode->file->data.truncate(0));
   inode->file->written_end = 0;
-  if (inode->file->data.all_settled()) {
-    const std::lock_guard set_lock(mutex_);
-    dirty_.erase(inode);
-  }
-  wake_flushers(*inode, after);
-  after.add([this] {
-    Deferred replies;
-    release_stalled(replies);
-  });
+  settle(inode, after);
 }
 
 void WriteBehind::handle_arrival(const std::shared_ptr<Inode>& inode) {
@@ -300,7 +292,12 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   }
   pending_ -= write.range.size();
   send(inode, write.block, after);
-  if (file.data.all_settled()) {
+  settle(inode, after);
+}
+
+// Some of it is not on its way any more: tells who waits for that.
+void WriteBehind::settle(const std::shared_ptr<Inode>& inode, Deferred& after) {
+  if (inode->file->data.all_settled()) {
     const std::lock_guard set_lock(mutex_);
     dirty_.erase(inode);
   }

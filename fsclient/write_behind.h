@@ -86,6 +86,7 @@ class WriteBehind {
                                    OutgoingWrite write, timespec written);
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
               const Result<schema::WriteReply>& reply, bool by_log);
+  void settle(const std::shared_ptr<Inode>& inode, Deferred& after);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
                      const Told& told, bool by_log);
   void wake_flushers(Inode& inode, Deferred& after);

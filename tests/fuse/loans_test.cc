@@ -75,6 +75,25 @@ TEST_F(MountedLoans, LabelsStayOnTheServer) {
   EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
+// What only this mount did to the file (an attribute of a program's) does not touch its bytes; a later change
+// of its own is not to be taken for that, when somebody else has written in between.
+TEST_F(MountedLoans, OurChmodDoesNotMakeOldBytesNew) {
+  ExportSetup every = leases_only();
+  every.lease_all = true;
+  mounted_.reset();
+  mounted_.emplace(every);
+  MountedExport other(*mounted_, every);
+  const std::string file = in_mount("a");
+  write_file(on_server("a"), "x");
+  if (::setxattr(file.c_str(), "user.a", "b", 1, 0) != 0) GTEST_SKIP() << "no extended attributes here";
+  write_file(file, noise(3996, 1));
+  EXPECT_TRUE(costs_nothing([&] { (void)status(file); }));
+  ASSERT_EQ(::chmod((other / "a").c_str(), 0640), 0);
+  write_file(other / "a", noise(3841, 2));
+  ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  EXPECT_TRUE(read_file(file) == noise(3841, 2));
+}
+
 // A look at a file that is new to the kernel, while another client changes it: its answer may be older than
 // the call-back.
 TEST_F(MountedLoans, AFirstLookThatMeetsAChangeIsCorrected) {

@@ -1,7 +1,8 @@
 // Random operations by two mounts of one export in turn, and on a local directory: each must find what the
 // other has left, as if there were one.
 //
-// A failure prints the seed; TUSK_SEED=N replays it, TUSK_TRACE=1 prints each step, TUSK_STEPS=N shortens or lengthens it.
+// A failure prints the seed; TUSK_SEED=N replays it, TUSK_TRACE=1 prints each step, TUSK_STEPS=N shortens or
+// lengthens it.
 #include <dirent.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -110,6 +111,17 @@ std::string turn(const std::string& root, Random random, std::uint64_t number, s
   }
 }
 
+// Of a file's bytes, of which turn they are: what was written when.
+std::string explained(const std::string& told, std::uint64_t turns) {
+  const std::size_t head = told.find(' ');
+  if (head == std::string::npos || told.size() <= head + 65) return told.substr(0, 200);
+  const std::string start = told.substr(head + 1, 64);
+  for (std::uint64_t number = 0; number < turns; ++number)
+    if (noise(start.size(), number) == start)
+      return told.substr(0, head) + " bytes of turn " + std::to_string(number);
+  return told.substr(0, 200);
+}
+
 class TwoMounts : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(TwoMounts, BehaveAsOneLocalDirectory) {
@@ -136,7 +148,9 @@ TEST_P(TwoMounts, BehaveAsOneLocalDirectory) {
     if (setting("TUSK_TRACE", 0) != 0)
       std::printf("turn %lu by the %s: %s: %.60s\n", number, first ? "first" : "second", what.c_str(),
                   here.c_str());
-    ASSERT_EQ(here, there) << "turn " << number << " by the " << (first ? "first" : "second") << ": " << what;
+    ASSERT_TRUE(here == there) << "turn " << number << " by the " << (first ? "first" : "second") << ": "
+                               << what << "\n  the mount: " << explained(here, number)
+                               << "\n  nearby:    " << explained(there, number);
   }
   EXPECT_THAT(differences(one.path(), model.path()), testing::IsEmpty());
   EXPECT_THAT(differences(two.path(), model.path()), testing::IsEmpty());

@@ -8,8 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "fsserver/change_watch.h"
@@ -46,19 +44,6 @@ struct stat status(const std::string& path) {
   struct stat st {};
   EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
   return st;
-}
-
-TempDir::TempDir() {
-  std::string name = (std::filesystem::temp_directory_path() / "tusk-fuse-XXXXXX").string();
-  TUSK_CHECK(::mkdtemp(name.data()) != nullptr);
-  // Other users take part in some tests.
-  TUSK_CHECK(::chmod(name.c_str(), 0755) == 0);
-  path_ = name;
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 MountedExport::MountedExport(ExportSetup setup)
@@ -112,7 +97,9 @@ void MountedExport::mount(ExportSetup setup, char session) {
   if (setup.disk_cache) {
     disk_scheduler_ = std::make_unique<client::ThreadScheduler>();
     disk_cache_ = std::make_unique<client::DiskCache>(
-        client::DiskCache::Options{.folder = disk_folder_.path(), .bytes_max = 64 * 1024 * 1024},
+        client::DiskCache::Options{
+            .folder = setup.disk_folder.empty() ? disk_folder_.path() : setup.disk_folder,
+            .bytes_max = 64 * 1024 * 1024},
         *disk_scheduler_);
   }
   mount_ = std::make_unique<client::Mount>(client::MountOptions{.source = "tusk-test",
@@ -188,16 +175,6 @@ bool eventually(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(kStep);  // polls what no event tells of
   }
   return true;
-}
-
-void write_file(const std::filesystem::path& file, std::string_view content) {
-  std::ofstream(file, std::ios::binary) << content;
-}
-
-std::string read_file(const std::filesystem::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file, std::ios::binary).rdbuf();
-  return out.str();
 }
 
 std::string noise(std::size_t size, std::uint64_t seed) {

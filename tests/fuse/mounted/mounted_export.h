@@ -19,23 +19,13 @@
 #include "fsserver/file_service.h"
 #include "proto/base/random.h"
 #include "tests/support/loopback_caller.h"
+#include "tests/support/temp_dir.h"
 
 namespace tusk::test {
 
-// A new directory that is removed at the end.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
+using support::read_file;
+using support::TempDir;
+using support::write_file;
 
 // lstat(2), which must work.
 [[nodiscard]] struct stat status(const std::string& path);
@@ -48,6 +38,7 @@ struct ExportSetup {
   ByteCount cache_bytes = 64 * 1024 * 1024;
   std::optional<client::IdentityMap::User> as_user;  // instead of identity=real
   bool disk_cache = false;                           // file data is kept in a temporary directory, too
+  std::filesystem::path disk_folder;                 // there instead, so that the next mount finds it
   bool leases = false;  // with changes on the server, those of this process included, seen by inotify
   // With leases: on every file, as where fanotify watches. Only what clients change is noticed.
   bool lease_all = false;
@@ -138,8 +129,6 @@ template <class Work>
 // Becomes true within some seconds: for what happens on its own on other threads or with lifetimes.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
-void write_file(const std::filesystem::path& file, std::string_view content);
-[[nodiscard]] std::string read_file(const std::filesystem::path& file);
 // `size` bytes that differ everywhere, the same for a seed.
 [[nodiscard]] std::string noise(std::size_t size, std::uint64_t seed = 1);
 

@@ -129,6 +129,13 @@ TEST_F(Leased, WhatIsBeingChangedIsGoodOnce) {
   EXPECT_EQ(lookups(), 2u);
 }
 
+// By which the server knows that it is there, whatever holds up other pushes.
+TEST_F(Leased, APushThatWantsNothingIsAnsweredAtOnce) {
+  bool answered = false;
+  filesystem->handle_pushed({}, [&answered] { answered = true; });
+  EXPECT_TRUE(answered);
+}
+
 TEST_F(Leased, AnAnswerThatAPushOvertookIsNotKept) {
   server.put("a", "x");
   const NodeId node = lookup("a").node;

@@ -82,7 +82,7 @@ struct CommandLine {
     command
         ->add_option("--watch", share.watch,
                      "How changes by local programs are noticed: auto (default), fanotify, inotify or none")
-        ->transform(CLI::CheckedTransformer(wishes))
+        ->transform(CLI::CheckedTransformer(wishes).description(""))
         ->type_name("WAY");
     command->add_option("--url-file", share.url_file, "Write the URL into this file once it can be mounted");
     command->callback([this] { run = [this] { return server::share(share); }; });

@@ -338,6 +338,62 @@ class Posix(unittest.TestCase):
         os.rename(inner, p / "away")
 
     @on_both_sides
+    def test_slashes_at_the_end(p):
+        folder, file, link = p.new("dir"), p.new(), p / "to folder"
+        os.symlink(folder.name, link)
+        for name, call in (LOOK | ALTER | {"unlink": os.unlink, "rmdir": os.rmdir}).items():
+            p.equal((name, outcome(call, f"{file}/")), (name, "ENOTDIR"))
+        p.refused(errno.EISDIR, opened, f"{folder}/", os.O_CREAT | os.O_WRONLY)
+        p.refused(errno.EISDIR, opened, f"{p / 'new'}/", os.O_CREAT | os.O_WRONLY)
+        p.refused(errno.ENOENT, os.symlink, "x", f"{p / 'new'}/")
+        p.refused(errno.ENOENT, os.link, file, f"{p / 'new'}/")
+        p.refused(errno.ENOENT, os.mknod, f"{p / 'new'}/")
+        p.equal(stat.S_ISDIR(os.lstat(f"{link}/").st_mode), True)
+        for call in (os.unlink, os.rmdir):
+            p.same(outcome(call, f"{link}/"))
+        os.mkdir(f"{p / 'made'}/")
+        os.rename(f"{p / 'made'}/", f"{p / 'moved'}/")
+        os.rmdir(f"{p / 'moved'}/")
+
+    @on_both_sides
+    def test_dots_and_nothing(p):
+        folder = p.new("dir")
+        for call in (LOOK | ALTER | CREATE).values():
+            p.refused(errno.ENOENT, call, "")
+        for dots in (f"{folder}/.", f"{folder}/.."):
+            for name in ("mkdir", "mkfifo", "mknod", "symlink"):
+                p.refused(errno.EEXIST, CREATE[name], dots)
+            p.refused(errno.EISDIR, os.unlink, dots)
+            p.refused(errno.EEXIST, os.link, p.new(), dots)
+            p.same(outcome(opened, dots, os.O_CREAT | os.O_WRONLY))
+            p.same(outcome(os.rename, p.new(), dots))
+
+    @on_both_sides
+    def test_what_is_refused_moves_no_time(p):
+        folder, file, full = p.new("dir"), p.new("file", 0o644, ALICE), p.new("dir")
+        inner = p.new("dir", inside=full)
+        calls = [lambda: os.mkdir(folder), lambda: os.mkfifo(file), lambda: os.symlink("x", file),
+                 lambda: os.link(file, folder), lambda: os.link(folder, p / "x"), lambda: os.rmdir(full),
+                 lambda: os.rmdir(file), lambda: os.unlink(folder), lambda: os.rename(file, folder),
+                 lambda: os.rename(folder, file), lambda: os.rename(folder, full), lambda: os.rename(full, inner / "x"),
+                 lambda: os.rename(p / "missing", file), lambda: opened(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY),
+                 lambda: opened(folder, os.O_WRONLY), lambda: os.truncate(file, -1),
+                 lambda: os.removexattr(file, "user.missing")]
+        by_bob = [lambda: os.chown(file, BOB, BOB), lambda: os.utime(file, (1, 1)),
+                  lambda: opened(file, os.O_WRONLY | os.O_TRUNC), lambda: os.setxattr(file, "user.x", b""),
+                  lambda: os.unlink(inner), lambda: os.mkdir(full / "x")]
+
+        def refuse_all():
+            for number, call in enumerate(calls):
+                p.test.assertNotEqual(outcome(call), "done", number)
+            with acting(BOB):
+                for number, call in enumerate(by_bob):
+                    p.test.assertNotEqual(outcome(call), "done", number)
+        refuse_all()  # from here on the times of directories are the server's (SEMANTICS D6)
+        with p.moving({path: "" for path in (p.root, folder, file, full, inner)}):
+            refuse_all()
+
+    @on_both_sides
     def test_read_only(p):
         make("file", p / "file")
         make("dir", p / "dir")
@@ -385,6 +441,16 @@ class Posix(unittest.TestCase):
         os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
         null.write_text("gone")
         p.equal(null.read_text(), "")
+
+    @on_both_sides
+    def test_kinds_that_mknod_does_not_make(p):
+        for kind in (stat.S_IFDIR, stat.S_IFLNK):
+            p.same(outcome(os.mknod, p.free(), kind | 0o755))
+        with acting(ALICE):
+            for kind in (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
+                path = p.free()
+                os.mknod(path, kind | 0o640)
+                p.equal((mode_of(path), os.lstat(path).st_uid), (0o640, ALICE))
 
     @on_both_sides
     def test_fifos_carry_bytes(p):
@@ -804,6 +870,23 @@ class Posix(unittest.TestCase):
         p.test.assertTrue(one.exists())
 
     @on_both_sides
+    def test_rename_counts_the_links_of_directories(p):
+        source, target, moved = p.new("dir"), p.new("dir"), "moved"
+        os.mkdir(source / moved)
+        os.mkdir(target / "replaced")
+
+        def links():
+            return [os.stat(path).st_nlink for path in (p.root, source, target)]
+        p.equal(links()[1:], [3, 3])
+        with p.moving({source: "mc", target: "mc"}):
+            os.rename(source / moved, target / "replaced")
+        p.equal(links()[1:], [2, 3])
+        os.rename(target / "replaced", p / moved)
+        p.equal(links()[1:], [2, 2])
+        renameat2(p / moved, target, RENAME_EXCHANGE)
+        p.equal([os.stat(path).st_nlink for path in (p / moved, target)], [2, 2])
+
+    @on_both_sides
     def test_rename_of_a_directory_writes_its_parent_entry(p):
         moved = p.new("dir", 0o555, ALICE)
         target = p.new("dir", 0o777, ALICE)
@@ -859,6 +942,70 @@ class Posix(unittest.TestCase):
             opened(file, os.O_WRONLY | os.O_TRUNC)
         p.equal(os.stat(file).st_size, 0)
         p.test.assertIn(outcome(opened, p.root, os.O_RDWR | os.O_TMPFILE), ("done", "EOPNOTSUPP", "ENOTSUP"))
+
+    @on_both_sides
+    def test_opening_what_is_there_to_create_it(p):
+        file = p.new("file", 0o640, ALICE)
+        file.write_text("content")
+        with p.moving({file: "", p.root: ""}):
+            opened(file, os.O_CREAT | os.O_WRONLY, 0o777)
+        with p.moving({file: "mc", p.root: ""}):
+            opened(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o777)
+        found = os.stat(file)
+        p.equal((mode_of(file), found.st_uid, found.st_size), (0o640, ALICE, 0))
+        closed = p.new("dir", 0o755, ALICE)
+        inner = p.new("file", 0o666, ALICE, closed)
+        with acting(BOB):
+            opened(inner, os.O_CREAT | os.O_WRONLY)  # nothing is made in the directory
+            p.refused(errno.EEXIST, opened, inner, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        p.same(outcome(opened, closed, os.O_CREAT | os.O_DIRECTORY))
+
+    @on_both_sides
+    def test_truncating_by_opening_wants_the_right_to_write(p):
+        for flags in (os.O_RDONLY | os.O_TRUNC, os.O_WRONLY | os.O_TRUNC, os.O_CREAT | os.O_RDONLY | os.O_TRUNC):
+            file = p.new("file", 0o644, ALICE)
+            file.write_text("content")
+            with acting(BOB), p.moving({file: ""}):
+                p.refused(errno.EACCES, opened, file, flags)
+            p.equal(file.read_text(), "content")
+            with acting(ALICE):
+                opened(file, flags)
+            p.same(os.stat(file).st_size)
+
+    @on_both_sides
+    def test_an_open_file_keeps_the_rights_it_was_opened_with(p):
+        file = p.new("file", 0o644, ALICE)
+        with acting(ALICE):
+            fd = os.open(file, os.O_RDWR)
+        os.chown(file, BOB, BOB)
+        os.chmod(file, 0)
+        with acting(ALICE):
+            p.refused(errno.EACCES, opened, file, os.O_RDONLY)
+            os.write(fd, b"0123456789")
+            os.ftruncate(fd, 5)
+            os.fsync(fd)
+            p.equal(os.pread(fd, 10, 0), b"01234")
+            p.refused(errno.EPERM, os.fchmod, fd, 0o644)
+            p.refused(errno.EPERM, os.utime, fd, (1, 1))
+        with acting(BOB):
+            os.fchmod(fd, 0o600)
+        os.close(fd)
+        p.equal((file.read_bytes(), mode_of(file)), (b"01234", 0o600))
+
+    @on_both_sides
+    def test_appending(p):
+        path = p.new()
+        path.write_text("0123456789")
+        with open(path, "r+b", buffering=0) as other, open(path, "ab", buffering=0) as file:
+            file.write(b"a")
+            p.equal(file.tell(), 11)
+            os.pwrite(file.fileno(), b"b", 3)  # Linux appends all the same
+            other.seek(0, os.SEEK_END)
+            other.write(b"c")
+            file.write(b"d")
+            os.ftruncate(file.fileno(), 4)
+            file.write(b"e")
+        p.equal(path.read_bytes(), b"0123e")
 
     @on_both_sides
     def test_too_many_open_files(p):
@@ -945,6 +1092,9 @@ class Posix(unittest.TestCase):
             os.fsync(file.fileno())
             p.test.assertLess(os.fstat(file.fileno()).st_blocks * 512, 1 << 20)
         p.refused(errno.EBADF, with_fd, path, os.O_RDONLY, lambda fd: os.posix_fallocate(fd, 0, 10))
+        for offset, length in ((0, 0), (-1, 5), (5, -1), ((1 << 63) - 1, 1)):
+            p.same(outcome(with_fd, path, os.O_RDWR, lambda fd: os.posix_fallocate(fd, offset, length)))
+        p.same(outcome(with_fd, p.new("dir"), os.O_RDONLY, lambda fd: os.posix_fallocate(fd, 0, 1)))
         p.same(os.statvfs(p.root).f_namemax)
 
     # --- Times -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The WAN emulator does to packets what it says, and the harness notices when it does not."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -16,7 +17,7 @@ import harness
 from harness import HarnessError, Wan, popen_in, run_in, stop, udp_socket
 
 UDP_HEADERS = 28  # IPv4 and UDP: what a packet is larger than its payload
-QUIET_SECONDS = 0.3  # nothing more comes after this
+QUIET_SECONDS = 1  # nothing more comes after this, even on a machine that has other work
 
 
 def standard_deviation(count, share):
@@ -57,14 +58,28 @@ class Ends:
 
 
 WAKE_UP_MS_MAX = 2  # four threads are woken on the way, on a machine that may have other work
+TRIES = 4  # a busy machine spoils one measurement or two; a wrong emulator spoils each
+
+
+def again_when_disturbed(test):
+    """For tests that measure time. Other work on the machine only ever makes things later, and not for long."""
+    @functools.wraps(test)
+    def tried(self):
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(AssertionError, TimeoutError):
+                return test(self)
+        return test(self)
+    return tried
 
 
 def assert_round_trip(test, wan, wanted_ms):
-    """The median, so that a busy machine's outliers do not count."""
+    """The least of a few medians, so that a busy machine does not count; never less than what is set."""
     wan.ping(2)
-    median = statistics.median(wan.ping(15))
-    test.assertGreaterEqual(median, wanted_ms)
-    test.assertLess(median, wanted_ms + WAKE_UP_MS_MAX)
+    medians = []
+    while len(medians) < TRIES and (not medians or medians[-1] >= wanted_ms + WAKE_UP_MS_MAX):
+        medians.append(statistics.median(wan.ping(15)))
+    test.assertGreaterEqual(min(medians), wanted_ms)
+    test.assertLess(min(medians), wanted_ms + WAKE_UP_MS_MAX)
 
 
 def assert_adds_up(test, way):
@@ -85,6 +100,7 @@ class Time(unittest.TestCase):
             wan.set(delay="100us")
             assert_round_trip(self, wan, 0.2)
 
+    @again_when_disturbed
     def test_a_change_happens_when_it_is_scheduled(self):
         with Wan(delay="1ms", at=[("200ms", {"delay": "10ms"})]) as wan:
             harness.wait_until(lambda: wan.stats()["elapsed_s"] > 0.25, 2, "the time of the change")
@@ -92,6 +108,7 @@ class Time(unittest.TestCase):
             wan.at("0s", delay="2ms")
             assert_round_trip(self, wan, 4)
 
+    @again_when_disturbed
     def test_jitter_adds_to_the_delay(self):
         with Wan(delay="5ms", jitter="4ms") as wan:
             times = wan.ping(40)
@@ -101,6 +118,7 @@ class Time(unittest.TestCase):
 
 
 class Bottleneck(unittest.TestCase):
+    @again_when_disturbed
     def test_the_rate_counts_ip_bytes(self):
         # 100 packets of 1500 bytes at 10 Mbit/s leave 1.2 ms apart.
         with Wan(rate="10mbit", queue="1s") as wan, Ends(wan) as ends:
@@ -112,6 +130,7 @@ class Bottleneck(unittest.TestCase):
                 arrivals.append(time.perf_counter())
             self.assertAlmostEqual(arrivals[-1] - arrivals[0], 99 * 1.2e-3, delta=2e-3)
 
+    @again_when_disturbed
     def test_the_tail_is_dropped_when_the_queue_is_full(self):
         # Room for 20 packets of 1000 bytes; those that leave while we send make room for a few more.
         with Wan(rate="1mbit", queue="20kb") as wan, Ends(wan) as ends:
@@ -123,6 +142,7 @@ class Bottleneck(unittest.TestCase):
             self.assertEqual(stats["drops"]["queue"], 60 - len(numbers))
             self.assertAlmostEqual(stats["queue_ms"]["max"], 152, delta=8.5)
 
+    @again_when_disturbed
     def test_a_changed_rate_reaches_the_packets_in_the_queue(self):
         with Wan(rate="100kbit", queue="10s") as wan, Ends(wan) as ends:
             ends.send(50, 1000 - UDP_HEADERS)  # 4 s at this rate
@@ -131,12 +151,14 @@ class Bottleneck(unittest.TestCase):
             self.assertEqual(ends.numbers(), list(range(50)))
             self.assertLess(time.perf_counter() - start, 1)
 
+    @again_when_disturbed
     def test_a_policer_drops_what_exceeds_its_bucket(self):
         with Wan(policer="1mbit", policer_burst="10kb") as wan, Ends(wan) as ends:
             ends.send(50, 1000 - UDP_HEADERS)
             self.assertAlmostEqual(len(ends.numbers()), 10, delta=4)
             self.assertEqual(wan.stats()["ba"]["drops"]["policer"], 0)
 
+    @again_when_disturbed
     def test_ecn_capable_packets_are_marked_and_others_are_not(self):
         for ecn, wanted in ((0b00, 0b00), (0b10, 0b11)):
             with Wan(rate="1mbit", queue="1s", ecn="10ms") as wan, Ends(wan) as ends:
@@ -197,6 +219,7 @@ class Disorder(unittest.TestCase):
             ends.send(5000)
             self.assertEqual(ends.numbers(), list(range(5000)))
 
+    @again_when_disturbed
     def test_packets_held_back_arrive_later_and_none_is_lost(self):
         with Wan(delay="5ms", reorder="10%") as wan, Ends(wan) as ends:
             ends.send(5000)
@@ -324,7 +347,7 @@ class Harness(unittest.TestCase):
 
     def test_a_wrong_round_trip_is_noticed(self):
         with Wan(delay="5ms") as wan:
-            for wrong in (10 - 1.5 * WAKE_UP_MS_MAX, 11):
+            for wrong in (10 - 1.5 * WAKE_UP_MS_MAX, 10 + 1.5 * WAKE_UP_MS_MAX):
                 with self.assertRaises(AssertionError):
                     assert_round_trip(self, wan, wrong)
 

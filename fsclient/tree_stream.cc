@@ -100,7 +100,7 @@ void TreeStream::miss(const std::shared_ptr<Inode>& parent, const std::shared_pt
   bool again = false;
   {
     const std::lock_guard lock(mutex_);
-    again = ++misses_ > kMissesMax;
+    again = answered_ && ++misses_ > kMissesMax;
     if (again) {
       misses_ = 0;
       window_.restart();
@@ -114,6 +114,8 @@ void TreeStream::miss(const std::shared_ptr<Inode>& parent, const std::shared_pt
     parent->directory->spread_at = now;
   }
   put_in_front(spread(parent, directory, now));
+  const std::lock_guard lock(mutex_);
+  answered_ = false;
 }
 
 // All that is in `parent` is likely to be wanted, from `first` on. If the listing of `parent` is not known,
@@ -322,6 +324,7 @@ void TreeStream::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
   {
     const std::lock_guard lock(mutex_);
     --requests_;
+    answered_ = true;
   }
   ask_more(request->asker);
   for (const Told& here : told)

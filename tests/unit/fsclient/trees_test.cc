@@ -213,6 +213,49 @@ TEST_F(Tree, ThatNeverEndsIsNotAskedForWithoutEnd) {
   EXPECT_LT(server.seen(Request::kWalk), 100u);
 }
 
+// As git status does: threads examine files at many places before the first answer comes.
+TEST_F(Tree, ExaminedAtManyPlacesAtOnceIsNotAskedForAgainAndAgain) {
+  constexpr int kDirectories = 60;
+  for (int d = 0; d < kDirectories; ++d) server.put_directory("d" + std::to_string(d));
+  server.walk = [this](const schema::WalkRequest& request, schema::WalkReply& reply, std::string& body) {
+    WalkListings listings;
+    WalkListing& root = *listings.add_listings();
+    *root.mutable_directory() = server.node_of("d0");
+    root.mutable_directory()->set_handle(request.starts(0).handle());
+    for (int d = 0; d < kDirectories; ++d) {
+      root.add_entries()->set_name("d" + std::to_string(d));
+      *root.mutable_entries()->rbegin()->mutable_node() = server.node_of("d" + std::to_string(d));
+    }
+    body = listings.SerializeAsString();
+    reply.set_length(static_cast<std::uint32_t>(body.size()));
+  };
+  const auto answer_all_but_walks = [&] {
+    for (std::size_t i = 0; i < server.waiting().size();) {
+      if (server.waiting()[i].request.message.has_walk()) {
+        ++i;
+      } else {
+        server.answer(i);
+        i = 0;
+      }
+    }
+  };
+  std::vector<NodeId> directories;
+  for (int d = 0; d < kDirectories; ++d) directories.push_back(lookup("d" + std::to_string(d)).node);
+  const auto examine = [&](NodeId directory) {
+    for (int file = 0; file < 10; ++file)
+      filesystem->lookup({}, directory, "f" + std::to_string(file), into(new_answer<EntryReply>()));
+    answer_all_but_walks();
+  };
+  for (int d = 0; d < kDirectories; d += 2) examine(directories[d]);
+  EXPECT_EQ(server.seen(Request::kWalk), 1u);
+  // It tells of the root only. What is missed until the next answer is what that one brings.
+  ASSERT_TRUE(server.waiting()[0].request.message.has_walk());
+  server.answer(0);
+  scheduler.run();
+  for (int d = 1; d < kDirectories; d += 2) examine(directories[d]);
+  EXPECT_LE(server.seen(Request::kWalk), 2u);
+}
+
 class LeasedTree : public Tree {
  protected:
   LeasedTree() {

@@ -236,6 +236,7 @@ class Filesystem {
   void send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
                    const InodePointer& to, const std::string& new_name, std::uint32_t flags, Done<void> done);
   void note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply);
+  void note_moved(const InodePointer& inode, const Told& told, const schema::RenameReply& reply);
 
   // ---- what this mount answers by itself (filesystem_log.cc)
 

@@ -368,9 +368,12 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   if (replaced) rename.set_replaced(replaced->name_in_log());
   const auto in_log = std::array{facts_.begin_entry(from), facts_.begin_entry(to), facts_.begin_entry(moved),
                                  facts_.begin_entry(replaced)};
-  auto answered = [this, from, old_name, to, new_name, moved, replaced,
+  auto answered = [this, from, old_name, to, new_name, moved, replaced, started = core_.scheduler.now(),
                    in_log](const Result<schema::Reply>& reply) {
-    facts_.learn_logged_somehow(*moved);
+    if (reply && reply->rename().has_moved())
+      facts_.learn_logged(*moved, reply->rename().moved(), Told(started, *reply, {}));
+    else
+      facts_.learn_logged_somehow(*moved);
     if (replaced) facts_.learn_logged_somehow(*replaced);
     if (reply) return;
     not_done(from, old_name, reply.error());
@@ -394,7 +397,6 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   if (replaced) unlinked_here(*replaced, standing->at);
   {
     const std::lock_guard lock(moved->mutex);
-    if (moved->file) moved->file->touch();
     const timespec shown = moved->shown().ctime;
     moved->attributes.adjust(
         [&](Attributes& attr) { attr.ctime = later(standing->at, core_.clock.after(shown)); });

@@ -162,6 +162,14 @@ void Filesystem::note_removed(const InodePointer& inode, const Told& told, const
   inode->attributes.adjust([](Attributes& attr) { attr.nlink = 0; });
 }
 
+void Filesystem::note_moved(const InodePointer& inode, const Told& told, const schema::RenameReply& reply) {
+  if (!inode) return;
+  if (!reply.has_moved()) return touched(inode);
+  facts_.learn_own(*inode, reply.moved(), told);
+  const std::lock_guard lock(inode->mutex);
+  core_.loans.withdraw_locked(*inode);
+}
+
 void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, NodeId new_parent,
                         std::string new_name, std::uint32_t flags, Done<void> done) {
   const Result<InodePointer> from = inode_of(old_parent);
@@ -195,7 +203,7 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
   rename.set_new_name(new_name);
   rename.set_flags(flags);
   remote_.mutate(
-      asker, std::move(request), schema::Reply::kEmpty,
+      asker, std::move(request), schema::Reply::kRename,
       [this, from, to, old_name, new_name, flags, started = core_.scheduler.now(),
        change = std::array{facts_.begin_change(from), from == to ? nullptr : facts_.begin_change(to),
                            facts_.begin_change(names_.last_known(*from, old_name)),
@@ -204,7 +212,10 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
         const InodePointer moved = names_.last_known(*from, old_name);
         const InodePointer replaced = names_.last_known(*to, new_name);
         const bool exchange = (flags & kRenameExchange) != 0;
-        touched(moved);
+        if (reply)
+          note_moved(moved, Told(started, reply->message, {}), reply->message.rename());
+        else
+          touched(moved);
         touched(replaced);
         if (!reply || !moved || (exchange && !replaced)) {
           names_.changed_somehow(*from, old_name);

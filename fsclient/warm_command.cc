@@ -213,7 +213,9 @@ int read_all(const std::vector<PathInMount>& paths) {
     fmt::print(stderr, "{} are not stored yet, the disk is slower than the line: once more\n",
                in_units(left));
     before = after;
-    read.bytes_read = std::max(read.bytes_read, read_once(roots).bytes_read);
+    const ByteCount most = read.bytes_read;
+    read = read_once(roots);  // what could not be read this time is not stored
+    read.bytes_read = std::max(read.bytes_read, most);
     after = wait_until_stored(paths.front().socket);
     const ByteCount still_left = after.skipped - before.skipped;
     if (still_left >= left) break;

@@ -5,6 +5,7 @@
 
 #include <climits>
 
+#include "fsserver/file_change.h"
 #include "fsserver/made_at.h"
 #include "fsserver/operations.h"
 
@@ -196,8 +197,13 @@ Result<void> rename(Call& call) {
   const auto moving = occupant(call, from);
   const auto replaced = occupant(call, to);
   TUSK_ASSIGN(const Move move, check_move(call, moving, replaced));
-  (void)call.reply.mutable_empty();
+  schema::RenameReply& reply = *call.reply.mutable_rename();
   if (move == Move::kDone) return {};
+  std::optional<FileChange> change;
+  if (moving && S_ISREG(moving->status.stx_mode)) {
+    TUSK_ASSIGN(FileChange begun, FileChange::begin(*moving->fd));
+    change.emplace(std::move(begun));
+  }
   if (::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
                   request.new_name().c_str(), move == Move::kReplace ? 0 : flags) != 0) {
     if (errno == ENOENT && call.again() && replaced) return {};
@@ -211,6 +217,8 @@ Result<void> rename(Call& call) {
   if (moving && !same_file) {
     call.nodes().renamed(moving->handle, to.handle, to.name);
     call.mutated(moving->handle);
+    if (change)
+      if (auto attr = change->end(call, moving->handle, *moving->fd)) *reply.mutable_moved() = std::move(*attr);
   }
   if (replaced && !same_file) {
     call.mutated(replaced->handle);

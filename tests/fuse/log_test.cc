@@ -119,6 +119,18 @@ TEST_F(Logged, WhatProgramsWereShownStaysSo) {
   EXPECT_EQ(facts(on_server("d/plain"))["mtime"], before["d/plain"]["mtime"]);
 }
 
+// As editors and git do for each file: they write it under another name, move it, and look at it.
+TEST_F(Logged, WhatWasMovedIsKnownWhenTheServerHasIt) {
+  write_file(in_mount("d/new~"), "bytes");
+  EXPECT_EQ(::rename(in_mount("d/new~").c_str(), in_mount("d/new").c_str()), 0);
+  const auto before = facts(in_mount("d/new"));
+  flush(*mounted_);
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().pending_bytes() == 0; }));
+  const OutOfReach out(mounted_->caller());
+  EXPECT_EQ(facts(in_mount("d/new")), before);
+  EXPECT_EQ(content_of(in_mount("d/new")), "bytes");
+}
+
 // cp -p and its like set the ACL of each file, which says what its mode says, and drop the default ACL of
 // each directory.
 TEST_F(Logged, AnAclThatSaysNoMoreThanTheModeIsAMode) {

@@ -116,8 +116,12 @@ class ListAll:
         before = s.wan.stats()
         time.sleep(s.idle)
         idle = s.wan.stats()
-        steps.run(f"ls -lR, {s.files:,} files, warm {s.idle:g} s later", 0.02, command, lines, check=complete)
+        # Nothing to extrapolate: without the line buffer and the program before it that set it.
+        steps.run(f"ls -lR, {s.files:,} files, warm {s.idle:g} s later", 0.02, ["ls", "-lR", s.mount.path],
+                  check=complete)
         after = s.wan.settled_stats()
+        steps.run(f"ls -lR, {s.files:,} files, on the server's own disk after it", None, ["ls", "-lR", s.export],
+                  check=complete)
         steps.cell.add("packets sent by the client while idle", packets(before, idle), note=f"in {s.idle:g} s")
         steps.cell.add("packets sent by the client for the warm ls", packets(idle, after))
 

@@ -280,6 +280,20 @@ TEST_F(Leased, OurOwnChangesKeepTheLease) {
   EXPECT_EQ(lookups(), 0u);
 }
 
+TEST_F(Leased, AFileThatWeMovedIsKnownAsBefore) {
+  server.put("a", "bytes");
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 5), "bytes");
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
+  EXPECT_TRUE(finished(renamed));
+  const auto before = server.seen(schema::Request::kRead);
+  (void)attributes(last_node);
+  EXPECT_EQ(getattrs(), 0u);
+  EXPECT_EQ(read(file, 0, 5), "bytes");
+  EXPECT_EQ(server.seen(schema::Request::kRead), before);
+}
+
 TEST_F(Leased, WhoAsksForItKnowsWhetherAFileIsCovered) {
   EXPECT_EQ(filesystem->coherence(), "leases (fanotify)");
   server.put("a", "x");

@@ -404,6 +404,18 @@ TEST_F(Operations, RenameFlagsAndErrors) {
   EXPECT_EQ(read_file(dir_ / "d/c"), "b");
 }
 
+// So that who moved it knows that its bytes are still those it has.
+TEST_F(Operations, RenamingAFileTellsItsAttributesAndWhatTheyWereBefore) {
+  write_file(dir_ / "a", "a");
+  std::filesystem::create_directories(dir_ / "d");
+  const schema::Attr before = mount_.lookup(root(), "a").reply.node().node().attr();
+  const schema::Attr after = EXPECT_OK(mount_.rename(root(), "a", mount_.handle("d"), "b")).reply.rename().moved();
+  EXPECT_EQ(after.change_before(), before.change());
+  EXPECT_NE(after.change(), before.change());
+  EXPECT_EQ(after.change(), mount_.lookup(mount_.handle("d"), "b").reply.node().node().attr().change());
+  EXPECT_FALSE(EXPECT_OK(mount_.rename(root(), "d", root(), "e")).reply.rename().has_moved());
+}
+
 TEST_F(Operations, LinkErrors) {
   write_file(dir_ / "a", "a");
   EXPECT_ERROR(mount_.link(mount_.handle("a"), root(), "a"), err(EEXIST));

@@ -66,6 +66,10 @@ class FileData {
   // ---- reading
 
   [[nodiscard]] bool has(Interval range) const { return valid_.covers(range.begin, range.end); }
+  // No byte is here, or on its way from or to here.
+  [[nodiscard]] bool blank() const {
+    return valid_.empty() && unsettled_.empty() && fetches_of({0, ~ByteCount{0}}).empty();
+  }
   // Memory of a range that is there, in order; to be let go soon.
   [[nodiscard]] std::vector<SharedBytes> lend(Interval range);
   // Begins a fetch for every byte of `range` that is neither there nor on its way, in pieces of at most

@@ -213,7 +213,7 @@ void SmallFiles::send(const std::shared_ptr<Request>& request) {
 
 void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply) {
   if (reply)
-    if (const Result<void> taken = take_in(*request, *reply); !taken)
+    if (const Result<void> taken = take_in(request, *reply); !taken)
       core_.last_error.set("reading ahead: " + taken.error().message());
   {
     const std::lock_guard lock(mutex_);
@@ -223,7 +223,7 @@ void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
   if (!reply && reply.error().code == ErrorCode::kUnsupported) unknown_ = true;
   for (const Folder& folder : request->folders)
     for (const auto& file : folder.files)
-      if (!request->kept.contains(file.get())) release(*file);
+      if (!request->later.contains(file.get())) release(*file);
   core_.cache.trim();
 }
 
@@ -238,13 +238,13 @@ void SmallFiles::release(Inode& file) {
   for (auto& waiter : waiters) waiter();
 }
 
-Result<void> SmallFiles::take_in(Request& request, rpc::CallReply& reply) {
+Result<void> SmallFiles::take_in(const std::shared_ptr<Request>& request, rpc::CallReply& reply) {
   const schema::ReadFilesReply& told = reply.message.read_files();
   const auto malformed = [] {
     return fail(ErrorCode::kMalformed, "a READ_FILES reply whose parts disagree");
   };
-  SharedBytes bytes = request.body.first(reply.body_size);
-  if (told.length() > request.body.size()) return malformed();
+  SharedBytes bytes = request->body.first(reply.body_size);
+  if (told.length() > request->body.size()) return malformed();
   if (told.compressed()) {
     TUSK_ASSIGN(bytes, rpc::decompress(bytes.bytes, told.length()));
   }
@@ -253,26 +253,42 @@ Result<void> SmallFiles::take_in(Request& request, rpc::CallReply& reply) {
   core_.counters.fetched_ahead += bytes.size();
   std::size_t offset = 0;
   for (const schema::FileBytes& file : told.files()) {
-    if (file.length() > bytes.size() - offset || file.folder() >= request.folders.size()) return malformed();
-    const Folder& folder = request.folders[file.folder()];
+    if (file.length() > bytes.size() - offset || file.folder() >= request->folders.size()) return malformed();
+    const Folder& folder = request->folders[file.folder()];
     if (file.name() >= folder.files.size()) return malformed();
-    take_in(request, folder, file.name(), file, bytes.bytes.subspan(offset, file.length()),
-            client::Told(request.started, reply.message, {}));
+    take_in(request, folder, file.name(), file, bytes.subspan(offset, file.length()),
+            client::Told(request->started, reply.message, {}));
     offset += file.length();
   }
   return {};
 }
 
-// Bytes are taken only if all that is here of the file, in the kernel's memory too, is of the same change.
-void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t index,
-                         const schema::FileBytes& told, std::span<const std::byte> bytes,
-                         const Told& answer) {
-  const TimePoint started = answer.started;
-  Inode& inode = *folder.files[index];
+void SmallFiles::take_in(const std::shared_ptr<Request>& request, const Folder& folder, std::size_t index,
+                         const schema::FileBytes& told, const SharedBytes& bytes, const Told& answer) {
+  const std::shared_ptr<Inode>& file = folder.files[index];
   const schema::Attr& attr = told.node().attr();
-  if (told.node().handle() != inode.handle() || !S_ISREG(attr.mode())) return;
-  facts_.learn(inode, attr, answer);
-  names_.learn_name_ahead(*folder.directory, folder.names[index], folder.files[index], started);
+  if (told.node().handle() != file->handle() || !S_ISREG(attr.mode())) return;
+  facts_.learn(*file, attr, answer);
+  names_.learn_name_ahead(*folder.directory, folder.names[index], file, answer.started);
+  if (!Facts::pages_being_dropped(*file)) {
+    if (take_in_bytes(file, told, bytes, answer)) request->later.insert(file.get());
+    return;
+  }
+  // Somebody was still reading what was there before: the kernel has to drop it first.
+  request->later.insert(file.get());
+  core_.scheduler.post_notification([this, file, told, bytes, answer] {
+    core_.scheduler.post([this, file, told, bytes, answer] {
+      if (!take_in_bytes(file, told, bytes, answer)) release(*file);
+    });
+  });
+}
+
+// Only if all that is here of the file, in the kernel's memory too, is of the same change. True: they are on
+// their way from this machine's disk, and who waits for them goes on then.
+bool SmallFiles::take_in_bytes(const std::shared_ptr<Inode>& pointer, const schema::FileBytes& told,
+                               const SharedBytes& bytes, const Told& answer) {
+  Inode& inode = *pointer;
+  const schema::Attr& attr = told.node().attr();
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -282,32 +298,34 @@ void SmallFiles::take_in(Request& request, const Folder& folder, std::size_t ind
   const std::lock_guard lock(inode.mutex);
   inode.attributes.foresee(core_.foresight, answer.about(attr));
   FileState& file = *inode.file;
-  if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(started))
-    return;
+  if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(answer.started))
+    return false;
   const bool elsewhere = told.unchanged() && !file.data.has({0, attr.size()});
-  if (!told.unchanged() && bytes.size() != attr.size()) return;
+  if (!told.unchanged() && bytes.size() != attr.size()) return false;
   if ((elsewhere || !told.unchanged()) && !file.version.is(attr.change())) {
-    if (file.data_handed_out || inode.pages_being_dropped > 0 || !inode.open_files.empty()) return;
+    if (file.data_handed_out || inode.pages_being_dropped > 0) return false;
+    if (!inode.open_files.empty() && !file.data.blank()) return false;
     file.data.forget(kWholeFile);
     file.version.set(attr.change());
   }
-  if (elsewhere)
-    return after.add([this, &request, file = folder.files[index], change = attr.change(), size = attr.size(),
-                      ahead = core_.foresight.told(answer.about(attr)),
-                      number] { bring(request, file, change, size, ahead, number); });
+  if (elsewhere) {
+    after.add([this, pointer, change = attr.change(), size = attr.size(),
+               ahead = core_.foresight.told(answer.about(attr)),
+               number] { bring(pointer, change, size, ahead, number); });
+    return true;
+  }
   if (!told.unchanged()) {
-    file.data.fill(0, bytes, attr.change());
+    file.data.fill(0, bytes.bytes, attr.change());
     kept_.keep(inode, kWholeFile);
   }
-  if (!file.version.is(attr.change()) || !file.data.has({0, attr.size()})) return;
+  if (!file.version.is(attr.change()) || !file.data.has({0, attr.size()})) return false;
   file.ahead = core_.foresight.told(answer.about(attr));
   file.streamed = number;
+  return false;
 }
 
-// From this machine's disk; who waits for the file goes on then.
-void SmallFiles::bring(Request& request, const std::shared_ptr<Inode>& file, std::uint64_t change,
-                       ByteCount size, Ahead ahead, std::uint64_t number) {
-  request.kept.insert(file.get());
+void SmallFiles::bring(const std::shared_ptr<Inode>& file, std::uint64_t change, ByteCount size, Ahead ahead,
+                       std::uint64_t number) {
   const MutableSharedBytes target = allocate_bytes(size);
   kept_.read(file, {0, size}, target, change, [this, file, target, number, ahead](std::uint64_t brought) {
     if (brought != 0) take_in_kept(*file, {target.owner, target.bytes}, brought, ahead, number);

@@ -72,7 +72,7 @@ class SmallFiles {
     ByteCount cost = 0;
     TimePoint started{};
     MutableSharedBytes body;
-    std::set<const Inode*> kept;  // their bytes are on this machine's disk and on their way from there
+    std::set<const Inode*> later;  // who waits for them has to wait longer than for the answer
   };
 
   // What is known of an open at its beginning.
@@ -96,11 +96,13 @@ class SmallFiles {
                            std::uint64_t& known_change);
   void send(const std::shared_ptr<Request>& request);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
-  Result<void> take_in(Request& request, rpc::CallReply& reply);
-  void take_in(Request& request, const Folder& folder, std::size_t index, const schema::FileBytes& told,
-               std::span<const std::byte> bytes, const Told& answer);
-  void bring(Request& request, const std::shared_ptr<Inode>& file, std::uint64_t change, ByteCount size,
-             Ahead ahead, std::uint64_t number);
+  Result<void> take_in(const std::shared_ptr<Request>& request, rpc::CallReply& reply);
+  void take_in(const std::shared_ptr<Request>& request, const Folder& folder, std::size_t index,
+               const schema::FileBytes& told, const SharedBytes& bytes, const Told& answer);
+  [[nodiscard]] bool take_in_bytes(const std::shared_ptr<Inode>& pointer, const schema::FileBytes& told,
+                                   const SharedBytes& bytes, const Told& answer);
+  void bring(const std::shared_ptr<Inode>& file, std::uint64_t change, ByteCount size, Ahead ahead,
+             std::uint64_t number);
   void take_in_kept(Inode& file, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,
                     std::uint64_t number);
   void release(Inode& file);

@@ -294,6 +294,26 @@ TEST_F(Leased, AFileThatWeMovedIsKnownAsBefore) {
   EXPECT_EQ(server.seen(schema::Request::kRead), before);
 }
 
+TEST_F(Leased, AFileThatOthersChangedIsHereAtOnceAlsoForWhoHasItOpen) {
+  server.put("a", "old");
+  (void)list(kRootNode);
+  close(open("a", O_RDONLY));
+  const Handle before = open("a", O_RDONLY);
+  EXPECT_EQ(read(before, 0, 100), "old");
+  server.put("a", "newer");
+  schema::Request request = push(server.node_of("a").handle(), true);
+  request.mutable_invalidate()->set_changed(true);
+  filesystem->handle_pushed(request, [] {});
+  settle();
+  const auto opens = server.seen(schema::Request::kOpen);
+  const auto reads = server.seen(schema::Request::kRead);
+  EXPECT_EQ(read(before, 0, 100), "newer");
+  const Handle after = open("a", O_RDONLY);
+  EXPECT_EQ(read(after, 0, 100), "newer");
+  EXPECT_EQ(server.seen(schema::Request::kOpen), opens);
+  EXPECT_EQ(server.seen(schema::Request::kRead), reads);
+}
+
 TEST_F(Leased, WhoAsksForItKnowsWhetherAFileIsCovered) {
   EXPECT_EQ(filesystem->coherence(), "leases (fanotify)");
   server.put("a", "x");

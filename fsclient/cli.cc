@@ -1,18 +1,13 @@
 #include "fsclient/cli.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/sinks/syslog_sink.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <cstring>
 
 #include "fsclient/known_servers.h"
-#include "fsclient/mount.h"
-#include "fsclient/mount_daemon.h"
+#include "fsclient/mount_command.h"
 #include "fsclient/mount_settings.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
@@ -35,72 +30,6 @@ void hide_secrets(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (std::strncmp(argv[i], "tusk://", 7) == 0)
       if (char* secret = std::strchr(argv[i], '#')) std::memset(secret + 1, '*', std::strlen(secret + 1));
-}
-
-void close_standard_streams() {
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
-  ::close(null);
-}
-
-// A pipe of whoever started us is not to stay open, and its reader waiting, for as long as the mount lives.
-void close_inherited(int except) {
-  constexpr unsigned kFirst = STDERR_FILENO + 1;
-  const auto kept = static_cast<unsigned>(except);
-  if (kept > kFirst) (void)::close_range(kFirst, kept - 1, 0);
-  (void)::close_range(kept + 1, ~0u, 0);
-}
-
-// In the child of a background mount: tells the waiting parent, then belongs to nobody's terminal.
-int serve_in_background(const MountSettings& settings, int report) {
-  ::setsid();
-  if (::chdir("/") != 0) return kMountFailed;
-  const auto say = [report](const std::string& text) {
-    if (::write(report, text.data(), text.size()) < 0) spdlog::warn("the mount command is gone");
-    ::close(report);
-  };
-  const Result<void> ended = run_mount(settings, [&] {
-    spdlog::set_default_logger(spdlog::syslog_logger_mt("tusk", "tusk", LOG_PID, LOG_DAEMON));
-    close_standard_streams();
-    say("+");
-  });
-  if (ended) return 0;
-  // Nobody reads this if it was live already; then it is in the log.
-  spdlog::debug("{}", ended.error().message());
-  say("-" + explain(ended.error(), settings));
-  return kMountFailed;
-}
-
-int mount_in_background(const MountSettings& settings) {
-  int report[2];
-  if (::pipe2(report, O_CLOEXEC) != 0) return complain(kMountFailed, fail_errno("pipe").error().message());
-  const pid_t child = ::fork();
-  if (child < 0) return complain(kMountFailed, fail_errno("fork").error().message());
-  if (child == 0) {
-    close_inherited(report[1]);
-    const int code = serve_in_background(settings, report[1]);
-    std::_Exit(code);
-  }
-  ::close(report[1]);
-  std::string answer;
-  char buffer[1024];
-  for (ssize_t size; (size = ::read(report[0], buffer, sizeof buffer)) != 0;) {
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) break;
-    answer.append(buffer, static_cast<std::size_t>(size));
-  }
-  if (answer == "+") return 0;
-  if (answer.starts_with('-')) return complain(kMountFailed, answer.substr(1));
-  return complain(kMountFailed, "the mount's process died before it was live");
-}
-
-int mount(MountSettings settings) {
-  settings.mountpoint = resolve_mountpoint(settings.mountpoint);
-  if (const Result<void> usable = Mount::check(settings.mountpoint); !usable)
-    return complain(kMountFailed, usable.error().context);
-  if (!settings.foreground) return mount_in_background(settings);
-  const Result<void> ended = run_mount(settings, [] {});
-  return ended ? 0 : complain(kMountFailed, explain(ended.error(), settings));
 }
 
 // ---------------------------------------------------------------- status
@@ -224,7 +153,7 @@ int run_command_line(int argc, char** argv) {
   for (const std::string& list : options)
     if (const Result<void> applied = apply_options(list, settings); !applied)
       return complain(kUsage, applied.error().context);
-  return mount(std::move(settings));
+  return mount_at(std::move(settings));
 }
 
 }  // namespace tusk::client

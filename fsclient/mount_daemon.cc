@@ -102,14 +102,6 @@ IdentityMap identity_map(const MountSettings& settings, const schema::AttachRepl
                               settings.umask);
 }
 
-// Signals that end a mount, for a thread of its own to take.
-sigset_t ending_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
-  return signals;
-}
-
 // A flush that somebody waits for.
 class Flushed {
  public:
@@ -281,13 +273,83 @@ class MountedServer {
   std::unique_ptr<ControlServer> control_;
 };
 
+// Takes the ending signals, from the beginning on. What one does depends on how far the mount is.
+class Endings {
+ public:
+  // With the signals blocked.
+  explicit Endings(std::function<void()> interrupted)
+      : interrupted_(std::move(interrupted)), listening_([this] { listen(); }) {}
+  ~Endings() { stop(); }
+
+  // From now on there may be something to take away again.
+  void note_mounting() {
+    const std::lock_guard lock(mutex_);
+    mounting_ = true;
+  }
+  // False: a signal came meanwhile, and the mount is on its way out again.
+  [[nodiscard]] bool note_mounted(MountedServer& mounted) {
+    const std::lock_guard lock(mutex_);
+    mounted_ = &mounted;
+    if (came_early_) end();
+    return !came_early_;
+  }
+  void stop() {
+    if (!listening_.joinable()) return;
+    over_ = true;
+    ::pthread_kill(listening_.native_handle(), SIGHUP);  // one of the signals
+    listening_.join();
+    if (ending_.joinable()) ending_.join();
+  }
+
+ private:
+  void listen() {
+    const sigset_t signals = ending_signals();
+    for (;;) {
+      int signal = 0;
+      if (sigwait(&signals, &signal) != 0 || over_) return;
+      const std::lock_guard lock(mutex_);
+      if (!mounting_) {
+        interrupted_();
+      } else if (mounted_ == nullptr) {
+        came_early_ = true;
+      } else if (ending_.joinable()) {
+        mounted_->hurry();
+      } else {
+        spdlog::info("{}: flushing and unmounting", ::strsignal(signal));
+        end();
+      }
+    }
+  }
+  // On a thread of its own: the next signal ends its waiting. With the mutex held.
+  void end() {
+    ending_ = std::thread([mounted = mounted_] { mounted->end(); });
+  }
+
+  const std::function<void()> interrupted_;
+  std::atomic<bool> over_{false};
+  std::mutex mutex_;
+  bool mounting_ = false;
+  bool came_early_ = false;  // while there was nothing to end yet
+  MountedServer* mounted_ = nullptr;
+  std::thread ending_;
+  std::thread listening_;  // last: it uses the others
+};
+
 }  // namespace
 
-Result<void> run_mount(const MountSettings& settings, const std::function<void()>& live) {
+sigset_t ending_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : kEndingSignals) sigaddset(&signals, signal);
+  return signals;
+}
+
+Result<void> run_mount(const MountSettings& settings, const MountEvents& events) {
   const sigset_t signals = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   io::keep_freed_memory();
+  Endings endings(events.interrupted);
 
   TUSK_TRY(Mount::check(settings.mountpoint));
   TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));
@@ -298,31 +360,16 @@ Result<void> run_mount(const MountSettings& settings, const std::function<void()
 
   TUSK_ASSIGN(std::unique_ptr<DiskFolder> disk_folder, open_disk_folder(settings, *channel));
 
-  std::atomic<bool> over{false};
+  endings.note_mounting();
   MountedServer mounted(settings, *channel, std::move(disk_folder));
   TUSK_TRY(mounted.start());
-  std::thread ending;
-  std::thread listening([&] {
-    for (;;) {
-      int signal = 0;
-      if (sigwait(&signals, &signal) != 0 || over) return;
-      if (ending.joinable()) {
-        mounted.hurry();
-        continue;
-      }
-      spdlog::info("{}: flushing and unmounting", ::strsignal(signal));
-      // On a thread of its own: the next signal ends its waiting.
-      ending = std::thread([&] { mounted.end(); });
-    }
-  });
   spdlog::info("{} is mounted on {}", settings.url.export_name, settings.mountpoint.string());
-  live();
+  const bool wanted = endings.note_mounted(mounted);
+  if (wanted) events.live();
   mounted.serve();
-  over = true;
-  ::pthread_kill(listening.native_handle(), SIGHUP);  // one of `signals`
-  listening.join();
-  if (ending.joinable()) ending.join();
+  endings.stop();
   spdlog::info("{} is unmounted", settings.mountpoint.string());
+  if (!wanted) return fail(ErrorCode::kCancelled, "interrupted");
   return {};
 }
 

@@ -338,6 +338,25 @@ class TheClient(Trouble):
         wait_until(lambda: fuse_connection(mount.path) is None, ERROR_SECONDS, "unmounting by itself")
         self.assertEqual(os.listdir(mount.path), [])
 
+    def test_interrupted_before_it_is_mounted_it_leaves_nothing(self):
+        wan = self.wan_of()
+        point = self.folder / "point"
+        point.mkdir()
+        for number, options in ((signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGINT, ["--foreground"])):
+            # A socket where a server could be: it hears, and never answers.
+            with self.subTest(number.name, options=options), harness.udp_socket(wan.ns_b, wan.ip_b, 9999) as silent:
+                silent.settimeout(CLEAR_SECONDS)
+                mounting = popen_in(wan.ns_a, [program("tusk"), "mount", f"tusk://{wan.ip_b}:9999/x", point, *options, "-o",
+                                               "connect_timeout=600", "--state-dir", self.folder / "state"],
+                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(harness.stop, mounting, signal.SIGKILL)
+                silent.recv(65535)
+                os.kill(mounting.pid, number)  # not its group: the daemon has left that
+                # The daemon has the same stderr: its end is the end of both.
+                said = mounting.communicate(timeout=CLEAR_SECONDS)[1]
+                self.assertEqual((mounting.returncode, said), (8, "tusk: interrupted: nothing is mounted\n"))
+                self.assertIsNone(fuse_connection(point))
+
     def test_it_is_found_through_a_symbolic_link(self):
         wan = self.wan_of()
         server = self.serve(wan)

@@ -111,14 +111,18 @@ std::string share_text(double part, double whole) {
 // A lost packet is made good before.
 constexpr double kSilenceShownMin_s = 2;
 
+// Not "up" while nothing is heard: nobody knows yet whether it is.
 std::string connection_text(const Json& json) {
   const auto silent_s = json.at("silent_s").get<double>();
-  const std::string silence =
-      silent_s < kSilenceShownMin_s ? "" : fmt::format(", no answer for {:.0f} s", std::floor(silent_s));
-  if (json.at("connected").get<bool>())
-    return "up, " + json.at("path").at("address").get<std::string>() + silence;
+  const bool silent = silent_s >= kSilenceShownMin_s;
+  const std::string seconds = fmt::format("{:.0f} s", std::floor(silent_s));
+  if (json.at("connected").get<bool>()) {
+    const auto address = json.at("path").at("address").get<std::string>();
+    return silent ? fmt::format("WAITING: no answer for {} from {}", seconds, address) : "up, " + address;
+  }
   const auto reason = json.at("down_because").get<std::string>();
-  return json.at("refused").get<bool>() ? "refused: " + reason : "DOWN: " + reason + silence;
+  if (json.at("refused").get<bool>()) return "refused: " + reason;
+  return silent ? fmt::format("DOWN for {}: {}", seconds, reason) : "DOWN: " + reason;
 }
 
 // A key may begin with a dash: hence the "--".

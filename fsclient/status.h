@@ -24,7 +24,7 @@
 //   read_only          true or false
 //   identity           "real" or "user"
 //   priority           "normal" or "background": yields to all others on the line
-//   connected          true while the server answers
+//   connected          true while the connection stands, also while nothing is heard on it: see silent_s
 //   refused            true while the server answers but does not let this mount in any more
 //   down_because       while not connected: the reason, or ""
 //   silent_s           for how long the server has owed an answer and sent nothing; 0 when it owes none

@@ -276,7 +276,7 @@ class TheServer(Trouble):
         asking = popen_in(wan.ns_a, ["ls", mount.path / "unknown"], stderr=subprocess.DEVNULL)
         self.addCleanup(harness.stop, asking, signal.SIGKILL)
         wait_until(lambda: "no answer for" in run_in(wan.ns_a, status, ERROR_SECONDS).stdout, SILENCE_SECONDS, "silence")
-        self.assertIn("connection      up, ", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
+        self.assertIn("connection      WAITING: no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
         server.process.send_signal(signal.SIGCONT)
         self.assertNotEqual(asking.wait(ERROR_SECONDS), 0)
         self.assertNotIn("no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)

@@ -13,6 +13,7 @@
 #include "fsclient/status.h"
 #include "fsclient/umount_command.h"
 #include "fsclient/warm_command.h"
+#include "proto/base/suggestion.h"
 
 namespace tusk::client {
 
@@ -68,6 +69,22 @@ int status(const std::string& mountpoint, bool as_json) {
   for (const std::string& json : all)
     if (const int code = print_status(json, false); code != 0) return code;
   return 0;
+}
+
+// ---------------------------------------------------------------- command lines that make no sense
+
+constexpr std::string_view kUrlStart = "tusk://";
+
+// What CLI11 says of a command that there is not would be that one is missing. Nothing if that is not it.
+// Never says what was written where a URL could stand: that may hold a secret.
+std::optional<std::string> unknown_command(const CLI::App& app) {
+  const std::vector<std::string> left = app.remaining();
+  if (!app.get_subcommands().empty() || left.empty() || left.front().starts_with('-')) return std::nullopt;
+  if (left.front().starts_with(kUrlStart)) return "what is to be done with the URL? tusk mount URL MOUNTPOINT";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return no_such_command(left.front(), names) + " (tusk --help)";
 }
 
 constexpr const char* kExamples = R"(Examples:
@@ -134,6 +151,8 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const auto unknown = unknown_command(app); unknown && error.get_exit_code() != 0)
+      return complain(kUsage, *unknown);
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   hide_secrets(argc, argv);
@@ -144,6 +163,8 @@ int run_command_line(int argc, char** argv) {
   if (pin_command->parsed()) return pin_paths(paths);
   if (unpin_command->parsed()) return unpin_paths(paths);
 
+  if (!url.starts_with(kUrlStart) && mountpoint.starts_with(kUrlStart))
+    return complain(kUsage, "the URL comes first, then the directory: tusk mount URL MOUNTPOINT");
   Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);
   if (!parsed) return complain(kUsage, parsed.error().context);
   settings.url = std::move(*parsed);
@@ -153,6 +174,8 @@ int run_command_line(int argc, char** argv) {
   for (const std::string& list : options)
     if (const Result<void> applied = apply_options(list, settings); !applied)
       return complain(kUsage, applied.error().context);
+  if (const Result<void> checked = check_options(settings); !checked)
+    return complain(kUsage, checked.error().context);
   return mount_at(std::move(settings));
 }
 

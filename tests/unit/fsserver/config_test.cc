@@ -409,6 +409,14 @@ TEST(CommandLine, UsageErrorsSayWhoComplains) {
   }
 }
 
+TEST(CommandLine, ATypoInACommandIsRecognised) {
+  std::string program = "tuskd", command = "shre", directory = "/srv";
+  std::vector<char*> argv{program.data(), command.data(), directory.data()};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data()), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no command 'shre': did you mean share?"));
+}
+
 TEST(CommandLine, AnEmptyNameIsNone) {
   TempDir dir;
   const auto shared =

@@ -281,6 +281,28 @@ class TheServer(Trouble):
         self.assertNotEqual(asking.wait(ERROR_SECONDS), 0)
         self.assertNotIn("no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
 
+    def test_set_up_anew_it_is_another_server(self):
+        wan = self.wan_of()
+        server = self.serve(wan)
+        mount = self.mounted(wan, server.url)
+        status = [program("tusk"), "status", mount.path]
+        key = re.search('"server_key":"([^"]+)"', run_in(wan.ns_a, [*status, "--json"], ERROR_SECONDS).stdout)[1]
+        (self.export / "file").write_text("x")
+        old_state, server.state_dir = server.state_dir, self.folder / "set up anew"
+        server.stop()
+        server.start()
+        finished = run_in(wan.ns_a, ["cat", mount.path / "file"], ERROR_SECONDS, check=False)
+        self.assertIn("Permission denied", finished.stderr)
+        said = run_in(wan.ns_a, status, ERROR_SECONDS).stdout
+        self.assertIn(f"ANOTHER SERVER KEY: expected the server key {key}, the server has ", said)
+        self.assertIn("mount with a new URL", said)
+        server.stop()
+        server.state_dir = old_state
+        server.start()
+        wait_until(lambda: "connection      up" in run_in(wan.ns_a, status, ERROR_SECONDS).stdout, ERROR_SECONDS,
+                   "the old server")
+        self.assertEqual((mount.path / "file").read_text(), "x")
+
     def test_a_full_disk_reaches_the_writer(self):
         run_in(None, ["mount", "-t", "tmpfs", "-o", "size=20m", "none", self.export], 10)
         self.addCleanup(run_in, None, ["umount", "-l", self.export], 10)

@@ -59,6 +59,16 @@ TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerRefuses) {
   EXPECT_THAT(json(), testing::HasSubstr("\"refused\":true"));
   EXPECT_THAT(text(), testing::HasSubstr("refused: no right"));
   EXPECT_THAT(text(), testing::HasSubstr("mount again with a new URL"));
+  EXPECT_THAT(json(), testing::HasSubstr("\"key_changed\":false"));
+}
+
+TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerHasAnotherKey) {
+  stats.refused = stats.key_changed = true;
+  stats.down_because = "expected the server key A, the server has B";
+  EXPECT_THAT(json(), testing::HasSubstr("\"key_changed\":true"));
+  EXPECT_THAT(text(), testing::HasSubstr("ANOTHER SERVER KEY: expected the server key A, the server has B"));
+  EXPECT_THAT(text(), testing::HasSubstr("tusk umount, then mount with a new URL"));
+  EXPECT_THAT(text(), testing::Not(testing::HasSubstr("tuskd allow")));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "fsclient/filesystem.h"
 #include "fsclient/known_servers.h"
 #include "fsclient/mount.h"
+#include "fsclient/mount_place.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 #include "proto/crypto/identity.h"
@@ -127,13 +128,6 @@ class Flushed {
 Result<std::unique_ptr<DiskFolder>> open_disk_folder(const MountSettings& settings,
                                                      const rpc::Channel& channel) {
   if (settings.cache_folder.empty()) return nullptr;
-  std::error_code ignored;
-  const auto inside = std::filesystem::weakly_canonical(settings.cache_folder, ignored)
-                          .lexically_relative(settings.mountpoint);
-  if (!inside.empty() && *inside.begin() != "..")
-    return fail(ErrorCode::kBadConfig,
-                fmt::format("cache={}: it would lie in the mount itself, on {}",
-                            settings.cache_folder.string(), settings.mountpoint.string()));
   auto folder = DiskFolder::open(settings.cache_folder, channel.server_fingerprint().to_text(),
                                  settings.url.export_name);
   if (folder || folder.error().code != from_errno(EBUSY)) return folder;
@@ -352,9 +346,11 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   Endings endings(events.interrupted);
 
   TUSK_TRY(Mount::check(settings.mountpoint));
+  TUSK_TRY(check_cache_place(settings.mountpoint, settings.cache_folder));
   TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));
   const KnownServers known(settings.state_directory / "known_servers");
   TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known));
+  TUSK_TRY(check_outside_the_export(settings.mountpoint, channel->attached()));
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
     return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
 

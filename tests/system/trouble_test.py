@@ -207,6 +207,11 @@ class MountingRefused(Trouble):
         self.refused(wan, server.url, "^tusk: .*no-such-flag", options=["--no-such-flag"])
         self.refused(wan, server.url, "mkdir|make a directory", point="/")
         self.refused(wan, server.url, "empty", point="")
+        self.refused(wan, server.url, "/proc/sys belongs to the kernel", point="/proc/sys")
+        inside = self.export / "inside"
+        inside.mkdir()
+        self.refused(wan, server.url, "lies in the directory that is to be mounted.*choose", point=inside)
+        self.refused(wan, server.url, "lies in the cache folder", point=inside, options=["-o", f"cache={self.export}"])
         self.refused(wan, "http://example.org/", "tusk://|url")
         mount = self.mounted(wan, server.url)
         self.refused(wan, server.url, "busy|already|mounted", point=mount.path)

@@ -80,7 +80,8 @@ constexpr std::string_view kUrlStart = "tusk://";
 std::optional<std::string> unknown_command(const CLI::App& app) {
   const std::vector<std::string> left = app.remaining();
   if (!app.get_subcommands().empty() || left.empty() || left.front().starts_with('-')) return std::nullopt;
-  if (left.front().starts_with(kUrlStart)) return "what is to be done with the URL? tusk mount URL MOUNTPOINT";
+  if (left.front().starts_with(kUrlStart))
+    return "what is to be done with the URL? tusk mount URL MOUNTPOINT";
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());

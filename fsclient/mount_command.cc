@@ -152,9 +152,8 @@ int mount_in_background(const MountSettings& settings) {
 
 int mount_in_foreground(const MountSettings& settings) {
   log_in_the_foreground();
-  const Result<void> ended =
-      run_mount(settings, {.live = [] {},
-                           .interrupted = [] { std::_Exit(complain(kInterrupted, kInterruptedText)); }});
+  const Result<void> ended = run_mount(
+      settings, {.live = [] {}, .interrupted = [] { std::_Exit(complain(kInterrupted, kInterruptedText)); }});
   if (ended) return 0;
   if (ended.error().code == ErrorCode::kCancelled) return complain(kInterrupted, kInterruptedText);
   return complain(kMountFailed, explain(ended.error(), settings));

@@ -391,10 +391,12 @@ std::string explain(const Error& error, const MountSettings& settings) {
     case ErrorCode::kFingerprintMismatch:
       return fmt::format(
           "{} has another key than {}: either somebody is in between, or the server was set up anew; in that "
-          "case get "
-          "a new URL from its administrator, or remove its line from {} ({})",
+          "case {}get a new URL from its administrator ({})",
           server, settings.url.fingerprint ? "the URL says" : "at the first mount",
-          (settings.state_directory / "known_servers").string(), error.context);
+          settings.url.fingerprint ? ""
+                                   : fmt::format("remove its line from {}, or ",
+                                                 (settings.state_directory / "known_servers").string()),
+          error.context);
     case ErrorCode::kTokenRefused:
       return fmt::format(
           "{} does not let us in to '{}': the token in the URL is missing, wrong, expired or for another "

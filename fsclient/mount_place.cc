@@ -17,10 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // Types of file systems without directories of anybody's own.
-constexpr std::string_view kKernelTypes[] = {
-    "binfmt_misc", "bpf",     "cgroup", "cgroup2", "configfs",   "debugfs",   "devpts",  "efivarfs",
-    "fusectl",     "hugetlbfs", "mqueue", "nsfs",    "proc",       "pstore",    "rpc_pipefs", "securityfs",
-    "selinuxfs",   "smackfs", "sysfs",  "tracefs"};
+constexpr std::string_view kKernelTypes[] = {"binfmt_misc", "bpf",       "cgroup",   "cgroup2", "configfs",
+                                             "debugfs",     "devpts",    "efivarfs", "fusectl", "hugetlbfs",
+                                             "mqueue",      "nsfs",      "proc",     "pstore",  "rpc_pipefs",
+                                             "securityfs",  "selinuxfs", "smackfs",  "sysfs",   "tracefs"};
 
 // Itself included.
 bool lies_in(const fs::path& inner, const fs::path& outer) {
@@ -54,10 +54,11 @@ Result<void> check_cache_place(const fs::path& mountpoint, const fs::path& cache
                 fmt::format("cache={}: it would lie in the mount itself, on {}: name a folder outside of it",
                             cache_folder.string(), mountpoint.string()));
   if (lies_in(mountpoint, folder))
-    return fail(ErrorCode::kBadConfig,
-                fmt::format("{} lies in the cache folder, {}, where only Tusk may have anything: mount elsewhere, "
-                            "or name another folder",
-                            mountpoint.string(), cache_folder.string()));
+    return fail(
+        ErrorCode::kBadConfig,
+        fmt::format("{} lies in the cache folder, {}, where only Tusk may have anything: mount elsewhere, "
+                    "or name another folder",
+                    mountpoint.string(), cache_folder.string()));
   return {};
 }
 
@@ -71,10 +72,11 @@ Result<void> check_outside_the_export(const fs::path& mountpoint, const schema::
                       st.st_ctim.tv_sec == root.ctime_s() &&
                       st.st_ctim.tv_nsec == static_cast<long>(root.ctime_ns());
     if (same)
-      return fail(ErrorCode::kBadConfig,
-                  fmt::format("{} {} the directory that is to be mounted: the server, on this machine, would look "
-                              "into its own mount; choose a directory outside of it",
-                              mountpoint.string(), place == mountpoint ? "is" : "lies in"));
+      return fail(
+          ErrorCode::kBadConfig,
+          fmt::format("{} {} the directory that is to be mounted: the server, on this machine, would look "
+                      "into its own mount; choose a directory outside of it",
+                      mountpoint.string(), place == mountpoint ? "is" : "lies in"));
     if (!place.has_relative_path()) return {};
   }
 }

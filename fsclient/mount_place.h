@@ -1,7 +1,7 @@
-// Places where a directory is, and a mount would be foolish: it hides what it needs, or what it needs is in it.
+// Places where a directory is, and a mount would be foolish: it hides what it needs, or lies in that.
 //
-// Each check: kBadConfig or an errno, with a sentence of what is wrong and what to do. All places absolute and
-// free of symbolic links (resolve_mountpoint()). None asks the server or another mount.
+// Each check: kBadConfig or an errno, with a sentence of what is wrong and what to do. All places absolute
+// and free of symbolic links (resolve_mountpoint()). None asks the server or another mount.
 #pragma once
 
 #include <filesystem>

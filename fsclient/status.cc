@@ -133,8 +133,9 @@ std::string connection_text(const Json& json) {
 // A key may begin with a dash: hence the "--".
 std::string advice_when_refused(const Json& json) {
   if (key_changed(json))
-    return "if the server was set up anew: tusk umount, then mount with a new URL (tuskd share or tuskd token "
-           "prints it); else somebody is in between. Once the old key is back, this mount goes on by itself";
+    return "if the server was set up anew: tusk umount, then mount with a new URL (tuskd share or tuskd "
+           "token prints it); else somebody is in between. Once the old key is back, this mount goes on by "
+           "itself";
   const auto server = json.at("server").get<std::string>();
   return fmt::format(
       "mount again with a new URL (tuskd token), or have this client's key allowed "

@@ -39,8 +39,8 @@ std::string_view closest_word(std::string_view word, std::span<const std::string
   std::string_view best;
   std::size_t distance = close_enough + 1;
   for (const std::string_view candidate : known) {
-    const std::size_t d =
-        abbreviates(word, candidate) ? std::min<std::size_t>(1, close_enough) : edit_distance(word, candidate);
+    const std::size_t d = abbreviates(word, candidate) ? std::min<std::size_t>(1, close_enough)
+                                                       : edit_distance(word, candidate);
     if (d < distance) std::tie(best, distance) = std::pair(candidate, d);
   }
   return best;

@@ -32,7 +32,8 @@ constexpr Duration kRefusedPauseMax = 30s;
 constexpr Duration kPolicyTick = 250ms;
 constexpr Duration kGoodbyePatience = 500ms;
 constexpr int kKeepAlivesPerLease = 3;
-// Whoever sees our first flight can answer it with a key of his own: once is no proof that the server has another.
+// Whoever sees our first flight can answer it with a key of his own: once is no proof that the server has
+// another.
 constexpr int kOtherKeysBelieved = 3;
 
 // After these the same try would end the same way.
@@ -438,11 +439,10 @@ void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
   if (refused()) give_up(refused_error());
 }
 
-// A server that was set up anew never has the old key again: to wait for that is to hang. A forger on the path,
-// who could cut it as well, gains that programs fail instead of waiting.
+// A server that was set up anew never has the old key again: to wait for that is to hang. A forger on the
+// path, who could cut it as well, gains that programs fail instead of waiting.
 void ChannelOverUdp::handle_other_key(const std::string& reason, TimePoint now) {
-  if (++other_keys_ < kOtherKeysBelieved)
-    return handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
+  if (++other_keys_ < kOtherKeysBelieved) return handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
   const bool news = !key_changed();
   {
     const std::lock_guard lock(mutex_);
@@ -450,8 +450,10 @@ void ChannelOverUdp::handle_other_key(const std::string& reason, TimePoint now) 
   }
   if (news)
     spdlog::error(
-        "{} has another key than it had: {}. Either it was set up anew: then unmount, and mount with a new URL "
-        "(tuskd share or tuskd token prints it); or somebody is in between. Until the old key is back programs "
+        "{} has another key than it had: {}. Either it was set up anew: then unmount, and mount with a new "
+        "URL "
+        "(tuskd share or tuskd token prints it); or somebody is in between. Until the old key is back "
+        "programs "
         "get EACCES",
         options_.host, refusal_->context);
   handle_lost(ErrorCode::kFingerprintMismatch, reason, now);

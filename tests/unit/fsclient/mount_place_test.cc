@@ -37,7 +37,8 @@ TEST(MountPlace, AndTheCacheFolderAreApart) {
   EXPECT_TRUE(check_cache_place(point, cache));
   EXPECT_TRUE(check_cache_place(point, folder / "point2"));
   for (const std::filesystem::path& inside : {point, point / "cache"})
-    EXPECT_THAT(check_cache_place(point, inside).error().context, HasSubstr("it would lie in the mount itself"));
+    EXPECT_THAT(check_cache_place(point, inside).error().context,
+                HasSubstr("it would lie in the mount itself"));
   for (const std::filesystem::path& around : {cache, folder / "link"})
     EXPECT_THAT(check_cache_place(cache / "point", around).error().context,
                 HasSubstr("lies in the cache folder"));

@@ -432,11 +432,8 @@ TEST(CommandLine, AShareThatFailsLeavesNothingBehind) {
            {dir.path(), taken->local_address().to_string(), "", "cannot listen on UDP"},
            {dir.path(), "somewhere", "", "not an address"},
            {dir.path(), free, dir / "missing/url", "--url-file: nothing can be written"}}) {
-    const auto shared = share({.directory = directory,
-                               .name = "name",
-                               .listen = listen,
-                               .state_dir = state,
-                               .url_file = url_file});
+    const auto shared = share(
+        {.directory = directory, .name = "name", .listen = listen, .state_dir = state, .url_file = url_file});
     ASSERT_FALSE(shared.has_value());
     EXPECT_THAT(shared.error().context, HasSubstr(why));
     EXPECT_FALSE(std::filesystem::exists(dir / "some")) << why;

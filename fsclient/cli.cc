@@ -1,23 +1,19 @@
 #include "fsclient/cli.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/sinks/syslog_sink.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <cstring>
 
 #include "fsclient/known_servers.h"
-#include "fsclient/mount.h"
-#include "fsclient/mount_daemon.h"
+#include "fsclient/mount_command.h"
 #include "fsclient/mount_settings.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 #include "fsclient/umount_command.h"
 #include "fsclient/warm_command.h"
+#include "proto/base/suggestion.h"
 
 namespace tusk::client {
 
@@ -35,72 +31,6 @@ void hide_secrets(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (std::strncmp(argv[i], "tusk://", 7) == 0)
       if (char* secret = std::strchr(argv[i], '#')) std::memset(secret + 1, '*', std::strlen(secret + 1));
-}
-
-void close_standard_streams() {
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
-  ::close(null);
-}
-
-// A pipe of whoever started us is not to stay open, and its reader waiting, for as long as the mount lives.
-void close_inherited(int except) {
-  constexpr unsigned kFirst = STDERR_FILENO + 1;
-  const auto kept = static_cast<unsigned>(except);
-  if (kept > kFirst) (void)::close_range(kFirst, kept - 1, 0);
-  (void)::close_range(kept + 1, ~0u, 0);
-}
-
-// In the child of a background mount: tells the waiting parent, then belongs to nobody's terminal.
-int serve_in_background(const MountSettings& settings, int report) {
-  ::setsid();
-  if (::chdir("/") != 0) return kMountFailed;
-  const auto say = [report](const std::string& text) {
-    if (::write(report, text.data(), text.size()) < 0) spdlog::warn("the mount command is gone");
-    ::close(report);
-  };
-  const Result<void> ended = run_mount(settings, [&] {
-    spdlog::set_default_logger(spdlog::syslog_logger_mt("tusk", "tusk", LOG_PID, LOG_DAEMON));
-    close_standard_streams();
-    say("+");
-  });
-  if (ended) return 0;
-  // Nobody reads this if it was live already; then it is in the log.
-  spdlog::debug("{}", ended.error().message());
-  say("-" + explain(ended.error(), settings));
-  return kMountFailed;
-}
-
-int mount_in_background(const MountSettings& settings) {
-  int report[2];
-  if (::pipe2(report, O_CLOEXEC) != 0) return complain(kMountFailed, fail_errno("pipe").error().message());
-  const pid_t child = ::fork();
-  if (child < 0) return complain(kMountFailed, fail_errno("fork").error().message());
-  if (child == 0) {
-    close_inherited(report[1]);
-    const int code = serve_in_background(settings, report[1]);
-    std::_Exit(code);
-  }
-  ::close(report[1]);
-  std::string answer;
-  char buffer[1024];
-  for (ssize_t size; (size = ::read(report[0], buffer, sizeof buffer)) != 0;) {
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) break;
-    answer.append(buffer, static_cast<std::size_t>(size));
-  }
-  if (answer == "+") return 0;
-  if (answer.starts_with('-')) return complain(kMountFailed, answer.substr(1));
-  return complain(kMountFailed, "the mount's process died before it was live");
-}
-
-int mount(MountSettings settings) {
-  settings.mountpoint = resolve_mountpoint(settings.mountpoint);
-  if (const Result<void> usable = Mount::check(settings.mountpoint); !usable)
-    return complain(kMountFailed, usable.error().context);
-  if (!settings.foreground) return mount_in_background(settings);
-  const Result<void> ended = run_mount(settings, [] {});
-  return ended ? 0 : complain(kMountFailed, explain(ended.error(), settings));
 }
 
 // ---------------------------------------------------------------- status
@@ -139,6 +69,23 @@ int status(const std::string& mountpoint, bool as_json) {
   for (const std::string& json : all)
     if (const int code = print_status(json, false); code != 0) return code;
   return 0;
+}
+
+// ---------------------------------------------------------------- command lines that make no sense
+
+constexpr std::string_view kUrlStart = "tusk://";
+
+// What CLI11 says of a command that there is not would be that one is missing. Nothing if that is not it.
+// Never says what was written where a URL could stand: that may hold a secret.
+std::optional<std::string> unknown_command(const CLI::App& app) {
+  const std::vector<std::string> left = app.remaining();
+  if (!app.get_subcommands().empty() || left.empty() || left.front().starts_with('-')) return std::nullopt;
+  if (left.front().starts_with(kUrlStart))
+    return "what is to be done with the URL? tusk mount URL MOUNTPOINT";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return no_such_command(left.front(), names) + " (tusk --help)";
 }
 
 constexpr const char* kExamples = R"(Examples:
@@ -205,6 +152,8 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const auto unknown = unknown_command(app); unknown && error.get_exit_code() != 0)
+      return complain(kUsage, *unknown);
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   hide_secrets(argc, argv);
@@ -215,6 +164,8 @@ int run_command_line(int argc, char** argv) {
   if (pin_command->parsed()) return pin_paths(paths);
   if (unpin_command->parsed()) return unpin_paths(paths);
 
+  if (!url.starts_with(kUrlStart) && mountpoint.starts_with(kUrlStart))
+    return complain(kUsage, "the URL comes first, then the directory: tusk mount URL MOUNTPOINT");
   Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);
   if (!parsed) return complain(kUsage, parsed.error().context);
   settings.url = std::move(*parsed);
@@ -224,7 +175,9 @@ int run_command_line(int argc, char** argv) {
   for (const std::string& list : options)
     if (const Result<void> applied = apply_options(list, settings); !applied)
       return complain(kUsage, applied.error().context);
-  return mount(std::move(settings));
+  if (const Result<void> checked = check_options(settings); !checked)
+    return complain(kUsage, checked.error().context);
+  return mount_at(std::move(settings));
 }
 
 }  // namespace tusk::client

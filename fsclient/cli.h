@@ -8,6 +8,7 @@ namespace tusk::client {
 // Exit codes besides 0; those of mount(8) where it has one.
 constexpr int kUsage = 1;         // a command line that cannot be understood
 constexpr int kNoStatus = 2;      // a status that cannot be had
+constexpr int kInterrupted = 8;   // a mount that a signal ended before it was made
 constexpr int kMountFailed = 32;  // or an unmount
 constexpr int kPartlyDone =
     64;  // unmounted here, but still in use elsewhere; not all of it is in the disk cache

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "fsclient/mount_place.h"
 #include "fsclient/mount_table.h"
 
 namespace tusk::client {
@@ -113,6 +114,7 @@ Result<void> Mount::check(const std::filesystem::path& mountpoint) {
   const std::string name = mountpoint.string();
   if (mountpoint == mountpoint.root_path())
     return fail(from_errno(EINVAL), "/ holds everything else and cannot be mounted on: make a directory");
+  TUSK_TRY(check_no_kernel_place(mountpoint));
   const std::optional<MountedAt> mounted = mounted_at(mountpoint);
   struct stat st {};
   // A live mount of ours is not to be touched: its server may be far away.

@@ -16,6 +16,7 @@
 #include "fsclient/filesystem.h"
 #include "fsclient/known_servers.h"
 #include "fsclient/mount.h"
+#include "fsclient/mount_place.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 #include "proto/crypto/identity.h"
@@ -102,14 +103,6 @@ IdentityMap identity_map(const MountSettings& settings, const schema::AttachRepl
                               settings.umask);
 }
 
-// Signals that end a mount, for a thread of its own to take.
-sigset_t ending_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
-  return signals;
-}
-
 // A flush that somebody waits for.
 class Flushed {
  public:
@@ -135,13 +128,6 @@ class Flushed {
 Result<std::unique_ptr<DiskFolder>> open_disk_folder(const MountSettings& settings,
                                                      const rpc::Channel& channel) {
   if (settings.cache_folder.empty()) return nullptr;
-  std::error_code ignored;
-  const auto inside = std::filesystem::weakly_canonical(settings.cache_folder, ignored)
-                          .lexically_relative(settings.mountpoint);
-  if (!inside.empty() && *inside.begin() != "..")
-    return fail(ErrorCode::kBadConfig,
-                fmt::format("cache={}: it would lie in the mount itself, on {}",
-                            settings.cache_folder.string(), settings.mountpoint.string()));
   auto folder = DiskFolder::open(settings.cache_folder, channel.server_fingerprint().to_text(),
                                  settings.url.export_name);
   if (folder || folder.error().code != from_errno(EBUSY)) return folder;
@@ -281,48 +267,105 @@ class MountedServer {
   std::unique_ptr<ControlServer> control_;
 };
 
+// Takes the ending signals, from the beginning on. What one does depends on how far the mount is.
+class Endings {
+ public:
+  // With the signals blocked.
+  explicit Endings(std::function<void()> interrupted)
+      : interrupted_(std::move(interrupted)), listening_([this] { listen(); }) {}
+  ~Endings() { stop(); }
+
+  // From now on there may be something to take away again.
+  void note_mounting() {
+    const std::lock_guard lock(mutex_);
+    mounting_ = true;
+  }
+  // False: a signal came meanwhile, and the mount is on its way out again.
+  [[nodiscard]] bool note_mounted(MountedServer& mounted) {
+    const std::lock_guard lock(mutex_);
+    mounted_ = &mounted;
+    if (came_early_) end();
+    return !came_early_;
+  }
+  void stop() {
+    if (!listening_.joinable()) return;
+    over_ = true;
+    ::pthread_kill(listening_.native_handle(), SIGHUP);  // one of the signals
+    listening_.join();
+    if (ending_.joinable()) ending_.join();
+  }
+
+ private:
+  void listen() {
+    const sigset_t signals = ending_signals();
+    for (;;) {
+      int signal = 0;
+      if (sigwait(&signals, &signal) != 0 || over_) return;
+      const std::lock_guard lock(mutex_);
+      if (!mounting_) {
+        interrupted_();
+      } else if (mounted_ == nullptr) {
+        came_early_ = true;
+      } else if (ending_.joinable()) {
+        mounted_->hurry();
+      } else {
+        spdlog::info("{}: flushing and unmounting", ::strsignal(signal));
+        end();
+      }
+    }
+  }
+  // On a thread of its own: the next signal ends its waiting. With the mutex held.
+  void end() {
+    ending_ = std::thread([mounted = mounted_] { mounted->end(); });
+  }
+
+  const std::function<void()> interrupted_;
+  std::atomic<bool> over_{false};
+  std::mutex mutex_;
+  bool mounting_ = false;
+  bool came_early_ = false;  // while there was nothing to end yet
+  MountedServer* mounted_ = nullptr;
+  std::thread ending_;
+  std::thread listening_;  // last: it uses the others
+};
+
 }  // namespace
 
-Result<void> run_mount(const MountSettings& settings, const std::function<void()>& live) {
+sigset_t ending_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : kEndingSignals) sigaddset(&signals, signal);
+  return signals;
+}
+
+Result<void> run_mount(const MountSettings& settings, const MountEvents& events) {
   const sigset_t signals = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   io::keep_freed_memory();
+  Endings endings(events.interrupted);
 
   TUSK_TRY(Mount::check(settings.mountpoint));
+  TUSK_TRY(check_cache_place(settings.mountpoint, settings.cache_folder));
   TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));
   const KnownServers known(settings.state_directory / "known_servers");
   TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known));
+  TUSK_TRY(check_outside_the_export(settings.mountpoint, channel->attached()));
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
     return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
 
   TUSK_ASSIGN(std::unique_ptr<DiskFolder> disk_folder, open_disk_folder(settings, *channel));
 
-  std::atomic<bool> over{false};
+  endings.note_mounting();
   MountedServer mounted(settings, *channel, std::move(disk_folder));
   TUSK_TRY(mounted.start());
-  std::thread ending;
-  std::thread listening([&] {
-    for (;;) {
-      int signal = 0;
-      if (sigwait(&signals, &signal) != 0 || over) return;
-      if (ending.joinable()) {
-        mounted.hurry();
-        continue;
-      }
-      spdlog::info("{}: flushing and unmounting", ::strsignal(signal));
-      // On a thread of its own: the next signal ends its waiting.
-      ending = std::thread([&] { mounted.end(); });
-    }
-  });
   spdlog::info("{} is mounted on {}", settings.url.export_name, settings.mountpoint.string());
-  live();
+  const bool wanted = endings.note_mounted(mounted);
+  if (wanted) events.live();
   mounted.serve();
-  over = true;
-  ::pthread_kill(listening.native_handle(), SIGHUP);  // one of `signals`
-  listening.join();
-  if (ending.joinable()) ending.join();
+  endings.stop();
   spdlog::info("{} is unmounted", settings.mountpoint.string());
+  if (!wanted) return fail(ErrorCode::kCancelled, "interrupted");
   return {};
 }
 
@@ -348,10 +391,12 @@ std::string explain(const Error& error, const MountSettings& settings) {
     case ErrorCode::kFingerprintMismatch:
       return fmt::format(
           "{} has another key than {}: either somebody is in between, or the server was set up anew; in that "
-          "case get "
-          "a new URL from its administrator, or remove its line from {} ({})",
+          "case {}get a new URL from its administrator ({})",
           server, settings.url.fingerprint ? "the URL says" : "at the first mount",
-          (settings.state_directory / "known_servers").string(), error.context);
+          settings.url.fingerprint ? ""
+                                   : fmt::format("remove its line from {}, or ",
+                                                 (settings.state_directory / "known_servers").string()),
+          error.context);
     case ErrorCode::kTokenRefused:
       return fmt::format(
           "{} does not let us in to '{}': the token in the URL is missing, wrong, expired or for another "

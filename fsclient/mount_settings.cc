@@ -9,9 +9,9 @@
 #include <array>
 #include <charconv>
 #include <functional>
-#include <numeric>
 
 #include "fsclient/disk_folder.h"
+#include "proto/base/suggestion.h"
 
 namespace tusk::client {
 namespace {
@@ -210,31 +210,11 @@ std::string normal(std::string_view name) {
   return text;
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
-}
-
 std::string suggestion(std::string_view name) {
-  // Half of a short word changed is another word.
-  const std::size_t close_enough = std::min<std::size_t>(3, name.size() / 2);
-  std::string_view best;
-  std::size_t distance = close_enough + 1;
-  const auto consider = [&](std::string_view known) {
-    const std::size_t d = edit_distance(name, known);
-    if (d < distance) std::tie(best, distance) = std::pair(known, d);
-  };
-  for (const Option& option : kOptions) consider(option.name);
-  for (const std::string_view known : kKernelOptions) consider(known);
-  return best.empty() ? "tusk mount --help lists them" : fmt::format("did you mean {}?", best);
+  std::vector<std::string_view> known(std::begin(kKernelOptions), std::end(kKernelOptions));
+  for (const Option& option : kOptions) known.push_back(option.name);
+  const std::string_view meant = closest_word(name, known);
+  return meant.empty() ? "tusk mount --help lists them" : fmt::format("did you mean {}?", meant);
 }
 
 Result<void> apply_option(std::string_view text, MountSettings& settings) {
@@ -294,6 +274,14 @@ Result<void> apply_options(std::string_view list, MountSettings& settings) {
     list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
     if (!option.empty()) TUSK_TRY(apply_option(option, settings));
   }
+  return {};
+}
+
+Result<void> check_options(const MountSettings& settings) {
+  if (settings.cache_folder_bytes != 0 && settings.cache_folder.empty())
+    return fail(ErrorCode::kBadConfig,
+                "option cache_size: it is the size of a folder that cache=DIR names, and there is none; for "
+                "memory there is cache_mem=SIZE");
   return {};
 }
 

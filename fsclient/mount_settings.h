@@ -58,6 +58,9 @@ constexpr ByteCount kCacheBytesFirst = 128 * 1024 * 1024;
 // noauto, user, ...) is ignored. kBadConfig names the option, and a known one like it.
 [[nodiscard]] Result<void> apply_options(std::string_view list, MountSettings& settings);
 
+// What no option says alone: kBadConfig for those that make no sense together.
+[[nodiscard]] Result<void> check_options(const MountSettings& settings);
+
 // Names of the options with values and a sentence about each, for --help and completions.
 [[nodiscard]] std::string options_help();
 

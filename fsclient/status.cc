@@ -51,6 +51,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"priority", facts.background ? "background" : "normal"},
       {"connected", path.connected},
       {"refused", path.refused},
+      {"key_changed", path.key_changed},
       {"down_because", path.down_because},
       {"silent_s", to_seconds(path.silent)},
       {"mounted_s", to_seconds(now - facts.mounted_at)},
@@ -111,18 +112,30 @@ std::string share_text(double part, double whole) {
 // A lost packet is made good before.
 constexpr double kSilenceShownMin_s = 2;
 
+// An older daemon does not say.
+bool key_changed(const Json& json) { return json.value("key_changed", false); }
+
+// Not "up" while nothing is heard: nobody knows yet whether it is.
 std::string connection_text(const Json& json) {
   const auto silent_s = json.at("silent_s").get<double>();
-  const std::string silence =
-      silent_s < kSilenceShownMin_s ? "" : fmt::format(", no answer for {:.0f} s", std::floor(silent_s));
-  if (json.at("connected").get<bool>())
-    return "up, " + json.at("path").at("address").get<std::string>() + silence;
+  const bool silent = silent_s >= kSilenceShownMin_s;
+  const std::string seconds = fmt::format("{:.0f} s", std::floor(silent_s));
+  if (json.at("connected").get<bool>()) {
+    const auto address = json.at("path").at("address").get<std::string>();
+    return silent ? fmt::format("WAITING: no answer for {} from {}", seconds, address) : "up, " + address;
+  }
   const auto reason = json.at("down_because").get<std::string>();
-  return json.at("refused").get<bool>() ? "refused: " + reason : "DOWN: " + reason + silence;
+  if (key_changed(json)) return "ANOTHER SERVER KEY: " + reason;
+  if (json.at("refused").get<bool>()) return "refused: " + reason;
+  return silent ? fmt::format("DOWN for {}: {}", seconds, reason) : "DOWN: " + reason;
 }
 
 // A key may begin with a dash: hence the "--".
 std::string advice_when_refused(const Json& json) {
+  if (key_changed(json))
+    return "if the server was set up anew: tusk umount, then mount with a new URL (tuskd share or tuskd "
+           "token prints it); else somebody is in between. Once the old key is back, this mount goes on by "
+           "itself";
   const auto server = json.at("server").get<std::string>();
   return fmt::format(
       "mount again with a new URL (tuskd token), or have this client's key allowed "

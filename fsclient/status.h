@@ -24,8 +24,9 @@
 //   read_only          true or false
 //   identity           "real" or "user"
 //   priority           "normal" or "background": yields to all others on the line
-//   connected          true while the server answers
+//   connected          true while the connection stands, also while nothing is heard on it: see silent_s
 //   refused            true while the server answers but does not let this mount in any more
+//   key_changed        true if that is since it has another key than it had: down_because says which
 //   down_because       while not connected: the reason, or ""
 //   silent_s           for how long the server has owed an answer and sent nothing; 0 when it owes none
 //   mounted_s          since the mount

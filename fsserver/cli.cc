@@ -9,6 +9,8 @@
 #include <map>
 #include <string>
 
+#include "proto/base/suggestion.h"
+
 namespace tusk::server {
 namespace {
 
@@ -116,6 +118,17 @@ struct CommandLine {
   }
 };
 
+// What CLI11 says of a command that there is not would be that an argument was not expected. Nothing if that
+// is not it.
+std::optional<std::string> unknown_command(const CLI::App& app) {
+  const std::vector<std::string> left = app.remaining();
+  if (!app.get_subcommands().empty() || left.empty() || left.front().starts_with('-')) return std::nullopt;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return no_such_command(left.front(), names);
+}
+
 }  // namespace
 
 int run_tuskd(int argc, char** argv) {
@@ -123,6 +136,10 @@ int run_tuskd(int argc, char** argv) {
   try {
     line.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const auto unknown = unknown_command(line.app); unknown && error.get_exit_code() != 0) {
+      std::fprintf(stderr, "tuskd: %s\nRun with --help for more information.\n", unknown->c_str());
+      return kUsage;
+    }
     const int code = line.app.exit(error);  // prints help, version or what is wrong
     return code == 0 ? 0 : kUsage;
   }

@@ -1,6 +1,9 @@
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 
 #include "fsserver/cli.h"
@@ -37,6 +40,15 @@ Result<ExportSettings> shared_export(const ShareArguments& arguments) {
   settings.access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
   TUSK_TRY(check_export_name(settings.name));
   return settings;
+}
+
+// Before there is a server whose URL nobody learns.
+Result<void> check_url_file(const std::filesystem::path& file) {
+  if (file.empty()) return {};
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return bad("--url-file: nothing can be written in " + folder.string() + ": " + std::strerror(errno));
+  return {};
 }
 
 // `host`: HOST[:PORT], or empty for what the server says.
@@ -89,6 +101,7 @@ void check_on_this_machine(const ExportSettings& settings, TomlReader& reader) {
 
 Result<void> share(const ShareArguments& arguments) {
   TUSK_ASSIGN(const ExportSettings exported, shared_export(arguments));
+  TUSK_TRY(check_url_file(arguments.url_file));
   Daemon::block_signals();
   raise_descriptor_limit();
   ServerConfig config;

@@ -116,6 +116,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
   if (config.state_dir.empty()) {
     TUSK_ASSIGN(config.state_dir, default_state_dir());
   }
+  // First what does not need the state directory: who mistypes a path or a port is not left with one.
+  for (const ExportSettings& wanted : config.exports) TUSK_TRY(check_export(wanted));
+  TUSK_TRY(rpc::ServerEndpoint::check(config.listen));
   auto access = AccessStore::open(config.state_dir);
   if (!access) return std::unexpected(std::move(access).error());
   TUSK_ASSIGN(crypto::Identity identity, crypto::Identity::load_or_create(config.state_dir));

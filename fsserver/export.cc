@@ -35,21 +35,41 @@ Result<std::optional<Credentials>> acting_user(const std::optional<std::string>&
   return credentials;
 }
 
+namespace {
+
+std::unexpected<Error> unusable(const ExportSettings& settings, const std::string& why) {
+  return fail(ErrorCode::kBadConfig, "export '" + settings.name + "': " + why);
+}
+
+struct Wanted {
+  Fd directory;
+  std::optional<Credentials> act_as;
+};
+
+Result<Wanted> wanted_of_this_machine(const ExportSettings& settings) {
+  TUSK_TRY(check_export_name(settings.name));
+  auto directory = open_exported_directory(settings.path);
+  if (!directory) return unusable(settings, directory.error().context);
+  auto act_as = acting_user(settings.act_as);
+  if (!act_as) return unusable(settings, act_as.error().context);
+  return Wanted{std::move(*directory), std::move(*act_as)};
+}
+
+}  // namespace
+
+Result<void> check_export(const ExportSettings& settings) {
+  TUSK_TRY(wanted_of_this_machine(settings));
+  return {};
+}
+
 Result<std::shared_ptr<Export>> Export::open(ExportSettings settings, const crypto::Secret& handle_secret,
                                              NodeTableSettings table) {
-  TUSK_TRY(check_export_name(settings.name));
-  const auto failed = [where = "export '" + settings.name + "': "](const std::string& why) {
-    return fail(ErrorCode::kBadConfig, where + why);
-  };
-  auto directory = open_exported_directory(settings.path);
-  if (!directory) return failed(directory.error().context);
-  auto act_as = acting_user(settings.act_as);
-  if (!act_as) return failed(act_as.error().context);
-  auto nodes = NodeTable::open(std::move(*directory), settings.name, handle_secret, std::move(table));
-  if (!nodes) return failed(settings.path.string() + ": " + nodes.error().message());
+  TUSK_ASSIGN(Wanted wanted, wanted_of_this_machine(settings));
+  auto nodes = NodeTable::open(std::move(wanted.directory), settings.name, handle_secret, std::move(table));
+  if (!nodes) return unusable(settings, settings.path.string() + ": " + nodes.error().message());
 
   std::shared_ptr<Export> opened(new Export);
-  opened->act_as_ = std::move(*act_as);
+  opened->act_as_ = std::move(wanted.act_as);
   opened->owner_ = opened->act_as_ ? *opened->act_as_ : Credentials::own();
   opened->nodes_ = std::move(*nodes);
   opened->settings_ = std::move(settings);

@@ -41,6 +41,9 @@ struct ExportSettings {
 // Nothing: as the server itself.
 [[nodiscard]] Result<std::optional<Credentials>> acting_user(const std::optional<std::string>& user);
 
+// Both, and the name, as Export::open() will want them.
+[[nodiscard]] Result<void> check_export(const ExportSettings& settings);
+
 class Export {
  public:
   // `handle_secret` must be the same after a restart, else all handles die with it. Errors: kBadConfig

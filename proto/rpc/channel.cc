@@ -32,6 +32,9 @@ constexpr Duration kRefusedPauseMax = 30s;
 constexpr Duration kPolicyTick = 250ms;
 constexpr Duration kGoodbyePatience = 500ms;
 constexpr int kKeepAlivesPerLease = 3;
+// Whoever sees our first flight can answer it with a key of his own: once is no proof that the server has
+// another.
+constexpr int kOtherKeysBelieved = 3;
 
 // After these the same try would end the same way.
 bool is_final(ErrorCode code) {
@@ -57,6 +60,7 @@ class ChannelOverUdp final : public Channel {
         reactor_(std::move(reactor)),
         socket_(std::move(socket)),
         timer_(std::make_unique<io::Timer>(*reactor_)),
+        expected_key_(options_.server_fingerprint),
         outage_(options_.outage) {}
 
   ~ChannelOverUdp() override { close(); }
@@ -90,13 +94,20 @@ class ChannelOverUdp final : public Channel {
   void handle_attach_reply(const transport::ReplyArrived& reply, TimePoint now);
   void handle_pushed(const transport::RequestArrived& request);
   void handle_refused(const Error& refusal, TimePoint now);
+  void handle_other_key(const std::string& reason, TimePoint now);
   void handle_lost(ErrorCode code, const std::string& reason, TimePoint now);
   void pause(ErrorCode lost_by, TimePoint now);
-  // The server let us in once and will not any more. EACCES whatever it said: the ENOENT of a missing
-  // export would tell programs that their files do not exist.
+  // The server let us in once and will not any more, or is another one now. EACCES whatever it said: the
+  // ENOENT of a missing export would tell programs that their files do not exist.
   [[nodiscard]] bool refused() const { return ever_attached_ && refusal_ && is_final(refusal_->code); }
+  [[nodiscard]] bool key_changed() const {
+    return refused() && refusal_->code == ErrorCode::kFingerprintMismatch;
+  }
+  [[nodiscard]] std::string refused_text() const {
+    return key_changed() ? "the server has another key than it had" : "the server refuses this mount";
+  }
   [[nodiscard]] Error refused_error() const {
-    return {from_errno(EACCES), "the server refuses this mount: " + refusal_->context};
+    return {from_errno(EACCES), refused_text() + ": " + refusal_->context};
   }
   void apply_outage_policy(TimePoint now);
   void give_up(const Error& error);
@@ -135,6 +146,8 @@ class ChannelOverUdp final : public Channel {
   Duration pause_ = kPauseMin;
   TimePoint lost_at_{};
   bool ever_attached_ = false;
+  std::optional<crypto::Fingerprint> expected_key_;  // nullopt: any, until one has let us in
+  int other_keys_ = 0;                               // shown in a row, by servers or whoever answered
   Error last_error_{ErrorCode::kUnreachable, ""};
   OutagePolicy outage_;
   Events events_;
@@ -228,8 +241,7 @@ void ChannelOverUdp::receive() {
 }
 
 void ChannelOverUdp::connect(TimePoint now) {
-  SecureConnection::ClientOptions options{
-      *options_.identity, options_.server_fingerprint, address_token_, {}};
+  SecureConnection::ClientOptions options{*options_.identity, expected_key_, address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
   if (options_.background) options.config.congestion = transport::CongestionKind::kBackground;
   auto secure = SecureConnection::client(options, now);
@@ -326,6 +338,8 @@ void ChannelOverUdp::handle_event(transport::Event& event, TimePoint now) {
   } else if (const auto* request = std::get_if<transport::RequestArrived>(&event)) {
     handle_pushed(*request);
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
+    const bool other_key = closed->code == ErrorCode::kFingerprintMismatch && state_ == State::kHandshaking;
+    if (other_key && ever_attached_) return handle_other_key(closed->reason, now);
     handle_lost(closed->code, closed->reason, now);
   } else if (auto* token = std::get_if<transport::AddressTokenArrived>(&event)) {
     address_token_ = std::move(token->token);
@@ -339,6 +353,7 @@ void ChannelOverUdp::attach() {
   // A server unpacks nothing for those it does not know yet.
   const Result<SharedBytes> header = encode_message(request, Packing::kNever);
   TUSK_CHECK(header.has_value());
+  other_keys_ = 0;
   attach_exchange_ = secure_->connection().open_exchange(*header, {}, {}, wire::Priority::kInteractive);
   state_ = State::kAttaching;
   state_since_ = io::now();
@@ -375,6 +390,7 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
     if (events_.reattached) events_.reattached(reply.attach());
   }
   ever_attached_ = true;
+  expected_key_ = secure_->peer_fingerprint();
   if (!reply.attach().resumed()) ++sessions_;
   calls_.start_all(secure_->connection(), reply.attach().resumed());
   publish_stats(true);
@@ -413,7 +429,7 @@ void ChannelOverUdp::note_confirmed() {
 }
 
 // Believed because the server is authenticated by now: what fails before could be anybody's forgery, and
-// is only waited out.
+// is only waited out (but for handle_other_key()).
 void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
   {
     const std::lock_guard lock(mutex_);
@@ -421,6 +437,27 @@ void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
   }
   handle_lost(is_final(refusal.code) ? refusal.code : ErrorCode::kUnreachable, refusal.context, now);
   if (refused()) give_up(refused_error());
+}
+
+// A server that was set up anew never has the old key again: to wait for that is to hang. A forger on the
+// path, who could cut it as well, gains that programs fail instead of waiting.
+void ChannelOverUdp::handle_other_key(const std::string& reason, TimePoint now) {
+  if (++other_keys_ < kOtherKeysBelieved) return handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
+  const bool news = !key_changed();
+  {
+    const std::lock_guard lock(mutex_);
+    refusal_ = Error{ErrorCode::kFingerprintMismatch, printable(reason)};
+  }
+  if (news)
+    spdlog::error(
+        "{} has another key than it had: {}. Either it was set up anew: then unmount, and mount with a new "
+        "URL "
+        "(tuskd share or tuskd token prints it); or somebody is in between. Until the old key is back "
+        "programs "
+        "get EACCES",
+        options_.host, refusal_->context);
+  handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
+  give_up(refused_error());
 }
 
 void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, TimePoint now) {
@@ -438,8 +475,7 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
   // A server that never let us in says so once; later refusals may be taken back.
   if (is_final(code) && !ever_attached_) return leave(last_error_);
   if (ever_attached_)
-    spdlog::warn("{} ({}), trying again",
-                 refused() ? "the server refuses this mount" : "the server is out of reach",
+    spdlog::warn("{} ({}), trying again", refused() ? refused_text() : "the server is out of reach",
                  last_error_.message());
   pause(code, now);
 }
@@ -535,6 +571,7 @@ void ChannelOverUdp::publish_stats(bool connected) {
   stats.calls_in_flight = calls_.count();
   stats.own_key = options_.identity->fingerprint();
   stats.refused = refused();
+  stats.key_changed = key_changed();
   if (stats.refused)
     stats.down_because = refusal_->context;
   else if (!connected)

@@ -29,7 +29,7 @@ struct ChannelOptions {
   std::uint16_t port = 8875;
   const crypto::Identity* identity = nullptr;  // must outlive the channel
   std::optional<crypto::Fingerprint>
-      server_fingerprint;        // nullopt: accept any; see Channel::server_fingerprint()
+      server_fingerprint;        // nullopt: accept any at first; see Channel::server_fingerprint()
   schema::AttachRequest attach;  // sent on every (re)connect, before anything else
   OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
@@ -42,6 +42,8 @@ struct ChannelStats : PathStats {
   // The server answers and does not let us in any more, for a reason that waiting does not mend. Calls
   // fail; now and then the channel asks again.
   bool refused = false;
+  // That reason is that it is not the server that let us in, by its key.
+  bool key_changed = false;
   // For how long nothing has come from a server that has something to answer; 0 while it has not.
   Duration silent{};
   crypto::Fingerprint own_key;  // by which the server knows us
@@ -51,7 +53,8 @@ class Channel : public Caller {
  public:
   // Blocks until the export is attached or it is clear that it cannot be: kUnreachable,
   // kFingerprintMismatch, kTokenRefused, kNoSuchExport, kVersionMismatch, kBadConfig (host name).
-  // Once attached, the same words of the server end calls with EACCES until it takes them back.
+  // Once attached, the same words of the server, or another key than it had, end calls with EACCES until it
+  // takes them back.
   [[nodiscard]] static Result<std::unique_ptr<Channel>> connect(ChannelOptions options);
 
   // All thread-safe.

@@ -641,13 +641,9 @@ std::vector<ServerEndpoint::ConnectionInfo> Endpoint::connections() const {
   return result;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ServerEndpoint>> ServerEndpoint::start(ServerEndpointOptions options,
-                                                              Service& service) {
-  TUSK_CHECK(options.identity && !options.listen.empty());
+Result<std::vector<io::UdpSocket>> open_sockets(const std::vector<io::Address>& listen) {
   std::vector<io::UdpSocket> sockets;
-  for (const io::Address& address : options.listen) {
+  for (const io::Address& address : listen) {
     auto socket = io::UdpSocket::open({.bind = address});
     if (!socket) {
       const bool busy = socket.error().code == from_errno(EADDRINUSE);
@@ -657,6 +653,20 @@ Result<std::unique_ptr<ServerEndpoint>> ServerEndpoint::start(ServerEndpointOpti
     }
     sockets.push_back(std::move(*socket));
   }
+  return sockets;
+}
+
+}  // namespace
+
+Result<void> ServerEndpoint::check(const std::vector<io::Address>& listen) {
+  TUSK_TRY(open_sockets(listen));
+  return {};
+}
+
+Result<std::unique_ptr<ServerEndpoint>> ServerEndpoint::start(ServerEndpointOptions options,
+                                                              Service& service) {
+  TUSK_CHECK(options.identity && !options.listen.empty());
+  TUSK_ASSIGN(std::vector<io::UdpSocket> sockets, open_sockets(options.listen));
   TUSK_ASSIGN(auto reactor, io::Reactor::create());
   auto endpoint =
       std::make_unique<Endpoint>(std::move(options), service, std::move(reactor), std::move(sockets));

@@ -35,6 +35,8 @@ struct ServerEndpointOptions {
 
 class ServerEndpoint : public Outbound {
  public:
+  // Whether these addresses can be had now, before anything else is done. Errors as of start().
+  [[nodiscard]] static Result<void> check(const std::vector<io::Address>& listen);
   // `service` must outlive the endpoint. Errors: errno of bind, with the address and what to do.
   [[nodiscard]] static Result<std::unique_ptr<ServerEndpoint>> start(ServerEndpointOptions options,
                                                                      Service& service);

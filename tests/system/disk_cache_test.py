@@ -248,7 +248,7 @@ class DiskCache(unittest.TestCase):
         with self.mount() as first, self.mount() as second:
             self.assertIsNotNone(self.status(first)["disk_cache"])
             self.assertIsNone(self.status(second)["disk_cache"])
-            self.assertIn("another mount of this export", second.log(20))
+            self.assertRegex(second.log(20), "^tusk: warning: another mount of this export")
             self.assertEqual((second.path / "large").stat().st_size, LARGE)
 
     def test_a_full_disk_is_said_and_nothing_else_happens(self):

@@ -207,6 +207,11 @@ class MountingRefused(Trouble):
         self.refused(wan, server.url, "^tusk: .*no-such-flag", options=["--no-such-flag"])
         self.refused(wan, server.url, "mkdir|make a directory", point="/")
         self.refused(wan, server.url, "empty", point="")
+        self.refused(wan, server.url, "/proc/sys belongs to the kernel", point="/proc/sys")
+        inside = self.export / "inside"
+        inside.mkdir()
+        self.refused(wan, server.url, "lies in the directory that is to be mounted.*choose", point=inside)
+        self.refused(wan, server.url, "lies in the cache folder", point=inside, options=["-o", f"cache={self.export}"])
         self.refused(wan, "http://example.org/", "tusk://|url")
         mount = self.mounted(wan, server.url)
         self.refused(wan, server.url, "busy|already|mounted", point=mount.path)
@@ -276,10 +281,32 @@ class TheServer(Trouble):
         asking = popen_in(wan.ns_a, ["ls", mount.path / "unknown"], stderr=subprocess.DEVNULL)
         self.addCleanup(harness.stop, asking, signal.SIGKILL)
         wait_until(lambda: "no answer for" in run_in(wan.ns_a, status, ERROR_SECONDS).stdout, SILENCE_SECONDS, "silence")
-        self.assertIn("connection      up, ", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
+        self.assertIn("connection      WAITING: no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
         server.process.send_signal(signal.SIGCONT)
         self.assertNotEqual(asking.wait(ERROR_SECONDS), 0)
         self.assertNotIn("no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
+
+    def test_set_up_anew_it_is_another_server(self):
+        wan = self.wan_of()
+        server = self.serve(wan)
+        mount = self.mounted(wan, server.url)
+        status = [program("tusk"), "status", mount.path]
+        key = re.search('"server_key":"([^"]+)"', run_in(wan.ns_a, [*status, "--json"], ERROR_SECONDS).stdout)[1]
+        (self.export / "file").write_text("x")
+        old_state, server.state_dir = server.state_dir, self.folder / "set up anew"
+        server.stop()
+        server.start()
+        finished = run_in(wan.ns_a, ["cat", mount.path / "file"], ERROR_SECONDS, check=False)
+        self.assertIn("Permission denied", finished.stderr)
+        said = run_in(wan.ns_a, status, ERROR_SECONDS).stdout
+        self.assertIn(f"ANOTHER SERVER KEY: expected the server key {key}, the server has ", said)
+        self.assertIn("mount with a new URL", said)
+        server.stop()
+        server.state_dir = old_state
+        server.start()
+        wait_until(lambda: "connection      up" in run_in(wan.ns_a, status, ERROR_SECONDS).stdout, ERROR_SECONDS,
+                   "the old server")
+        self.assertEqual((mount.path / "file").read_text(), "x")
 
     def test_a_full_disk_reaches_the_writer(self):
         run_in(None, ["mount", "-t", "tmpfs", "-o", "size=20m", "none", self.export], 10)
@@ -337,6 +364,25 @@ class TheClient(Trouble):
         mount.kill()
         wait_until(lambda: fuse_connection(mount.path) is None, ERROR_SECONDS, "unmounting by itself")
         self.assertEqual(os.listdir(mount.path), [])
+
+    def test_interrupted_before_it_is_mounted_it_leaves_nothing(self):
+        wan = self.wan_of()
+        point = self.folder / "point"
+        point.mkdir()
+        for number, options in ((signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGINT, ["--foreground"])):
+            # A socket where a server could be: it hears, and never answers.
+            with self.subTest(number.name, options=options), harness.udp_socket(wan.ns_b, wan.ip_b, 9999) as silent:
+                silent.settimeout(CLEAR_SECONDS)
+                mounting = popen_in(wan.ns_a, [program("tusk"), "mount", f"tusk://{wan.ip_b}:9999/x", point, *options, "-o",
+                                               "connect_timeout=600", "--state-dir", self.folder / "state"],
+                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(harness.stop, mounting, signal.SIGKILL)
+                silent.recv(65535)
+                os.kill(mounting.pid, number)  # not its group: the daemon has left that
+                # The daemon has the same stderr: its end is the end of both.
+                said = mounting.communicate(timeout=CLEAR_SECONDS)[1]
+                self.assertEqual((mounting.returncode, said), (8, "tusk: interrupted: nothing is mounted\n"))
+                self.assertIsNone(fuse_connection(point))
 
     def test_it_is_found_through_a_symbolic_link(self):
         wan = self.wan_of()

@@ -20,7 +20,9 @@ TEST_F(ConnectionStatus, SaysWhyItIsDown) {
   stats.down_because = "no answer";
   EXPECT_THAT(json(), testing::HasSubstr("\"down_because\":\"no answer\""));
   EXPECT_THAT(json(), testing::HasSubstr("\"refused\":false"));
-  EXPECT_THAT(text(), testing::HasSubstr("DOWN: no answer"));
+  EXPECT_THAT(text(), testing::HasSubstr("DOWN: no answer\n"));
+  stats.silent = 7s;
+  EXPECT_THAT(text(), testing::HasSubstr("DOWN for 7 s: no answer\n"));
 }
 
 TEST_F(ConnectionStatus, ShowsThatNothingIsHeardLongBeforeItIsDown) {
@@ -29,7 +31,8 @@ TEST_F(ConnectionStatus, ShowsThatNothingIsHeardLongBeforeItIsDown) {
   stats.silent = 500ms;
   EXPECT_THAT(text(), testing::HasSubstr("up, 10.0.0.1:8875\n"));
   stats.silent = 2900ms;
-  EXPECT_THAT(text(), testing::HasSubstr("up, 10.0.0.1:8875, no answer for 2 s\n"));
+  EXPECT_THAT(text(), testing::HasSubstr("WAITING: no answer for 2 s from 10.0.0.1:8875\n"));
+  EXPECT_THAT(text(), testing::Not(testing::HasSubstr("up, ")));
   EXPECT_THAT(json(), testing::HasSubstr("\"silent_s\":2.9"));
 }
 
@@ -56,6 +59,16 @@ TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerRefuses) {
   EXPECT_THAT(json(), testing::HasSubstr("\"refused\":true"));
   EXPECT_THAT(text(), testing::HasSubstr("refused: no right"));
   EXPECT_THAT(text(), testing::HasSubstr("mount again with a new URL"));
+  EXPECT_THAT(json(), testing::HasSubstr("\"key_changed\":false"));
+}
+
+TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerHasAnotherKey) {
+  stats.refused = stats.key_changed = true;
+  stats.down_because = "expected the server key A, the server has B";
+  EXPECT_THAT(json(), testing::HasSubstr("\"key_changed\":true"));
+  EXPECT_THAT(text(), testing::HasSubstr("ANOTHER SERVER KEY: expected the server key A, the server has B"));
+  EXPECT_THAT(text(), testing::HasSubstr("tusk umount, then mount with a new URL"));
+  EXPECT_THAT(text(), testing::Not(testing::HasSubstr("tuskd allow")));
 }
 
 }  // namespace

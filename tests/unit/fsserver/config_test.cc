@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "mount.h"
 #include "proto/crypto/base64url.h"
 #include "proto/crypto/identity.h"
+#include "proto/io/udp_socket.h"
 
 namespace tusk::server {
 namespace {
@@ -406,6 +408,35 @@ TEST(CommandLine, UsageErrorsSayWhoComplains) {
     testing::internal::CaptureStderr();
     EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data()), 2);
     EXPECT_THAT(testing::internal::GetCapturedStderr(), StartsWith("tuskd: "));
+  }
+}
+
+TEST(CommandLine, ATypoInACommandIsRecognised) {
+  std::string program = "tuskd", command = "shre", directory = "/srv";
+  std::vector<char*> argv{program.data(), command.data(), directory.data()};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data()), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no command 'shre': did you mean share?"));
+}
+
+TEST(CommandLine, AShareThatFailsLeavesNothingBehind) {
+  TempDir dir;
+  write_file(dir / "file", "");
+  const auto taken = io::UdpSocket::open({.bind = *io::parse("127.0.0.1:0")});
+  ASSERT_TRUE(taken);
+  const std::string free = "127.0.0.1:0";
+  const std::string state = dir / "some/state";
+  for (const auto& [directory, listen, url_file, why] : std::vector<std::array<std::string, 4>>{
+           {dir / "missing", free, "", "missing: No such file"},
+           {dir / "file", free, "", "file: Not a directory"},
+           {dir.path(), taken->local_address().to_string(), "", "cannot listen on UDP"},
+           {dir.path(), "somewhere", "", "not an address"},
+           {dir.path(), free, dir / "missing/url", "--url-file: nothing can be written"}}) {
+    const auto shared = share(
+        {.directory = directory, .name = "name", .listen = listen, .state_dir = state, .url_file = url_file});
+    ASSERT_FALSE(shared.has_value());
+    EXPECT_THAT(shared.error().context, HasSubstr(why));
+    EXPECT_FALSE(std::filesystem::exists(dir / "some")) << why;
   }
 }
 

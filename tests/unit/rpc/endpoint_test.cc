@@ -369,6 +369,40 @@ TEST_F(EndpointTest, ARightThatEndsIsAnErrorUntilItIsGivenAgain) {
   EXPECT_EQ(channel->stats().down_because, "");
 }
 
+TEST_F(EndpointTest, AnotherServerInItsPlaceIsAnErrorAndNeverLetIn) {
+  start_server("127.0.0.1:0");
+  // One that was told which key to expect, and one that took what answered.
+  ChannelOptions trusting = options("127.0.0.1");
+  trusting.server_fingerprint.reset();
+  for (const ChannelOptions& wanted : {options("127.0.0.1"), trusting}) {
+    const auto channel = Channel::connect(wanted);
+    ASSERT_TRUE(channel) << channel.error().message();
+    const std::string listen = "127.0.0.1:" + std::to_string(port_);
+    const crypto::Identity ours = server_identity_;
+    endpoint_.reset();
+    server_identity_ = *crypto::Identity::generate();
+    start_server(listen);
+    EXPECT_EQ(finish(**channel, read_request(allocate_bytes(10))).error().code, from_errno(EACCES));
+    auto lasting = std::async(std::launch::async, [&] {
+      return finish(**channel, outliving_outages(read_request(allocate_bytes(10))));
+    });
+    const ChannelStats stats = (*channel)->stats();
+    EXPECT_FALSE(stats.connected);
+    EXPECT_TRUE(stats.refused);
+    EXPECT_TRUE(stats.key_changed);
+    for (const crypto::Identity& named : {ours, server_identity_})
+      EXPECT_NE(stats.down_because.find(named.fingerprint().to_text()), std::string::npos)
+          << stats.down_because;
+
+    endpoint_.reset();
+    server_identity_ = ours;
+    start_server(listen);
+    EXPECT_TRUE(lasting.get());
+    EXPECT_TRUE(finish(**channel, read_request(allocate_bytes(10))));
+    EXPECT_FALSE((*channel)->stats().key_changed);
+  }
+}
+
 TEST_F(EndpointTest, ARefusalThatMayPassIsWaitedOut) {
   start_server("127.0.0.1:0");
   const auto channel = connect();

@@ -43,6 +43,9 @@ class CachedAttributes {
     expired_at_ = when;
   }
 
+  // Something happened after the question that was asked then.
+  [[nodiscard]] bool overtaken(TimePoint asked) const { return asked < expired_at_; }
+
   // They were told before anybody asked for them.
   void foresee(const Foresight& foresight, const Told& told) {
     if (told.started >= expired_at_) ahead_ = foresight.told(told);

@@ -34,6 +34,19 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) 
   inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
 }
 
+bool Facts::learn_moved(Inode& inode, const schema::Node& moved, const Told& told) {
+  const std::lock_guard lock(inode.mutex);
+  const schema::Attr& attr = moved.attr();
+  const Attributes fresh = Attributes::from_schema(attr);
+  core_.clock.saw(fresh.ctime);
+  const bool as_known = moved.handle() == inode.handle() && inode.log.entries == 0 && attr.change_before() != 0 &&
+                        attr.change_before() == inode.attributes.value().change;
+  if (!as_known || !inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now())) return false;
+  if (inode.file) inode.file->version.follow(attr.change_before(), fresh.change);
+  core_.loans.withdraw_locked(inode);
+  return true;
+}
+
 Facts::InLog Facts::begin_entry(const std::shared_ptr<Inode>& inode) {
   if (!inode) return nullptr;
   {
@@ -94,7 +107,9 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
   FileState& file = *inode.file;
   file.written_end = 0;  // all of it is in the server's size now
   follow_touch(file, old, attr);
-  if (old.mode == 0 || !file.data_handed_out || file.version.is(attr.change)) return false;
+  // Who has it open reads what is here without asking again.
+  const bool used = file.data_handed_out || (!inode.open_files.empty() && !file.data.blank());
+  if (old.mode == 0 || !used || file.version.is(attr.change)) return false;
   if (same_time(old.mtime, attr.mtime) && old.size == attr.size) return false;
   file.data.forget(kWholeFile);
   file.version.mix();

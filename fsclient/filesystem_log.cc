@@ -371,7 +371,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   auto answered = [this, from, old_name, to, new_name, moved, replaced, started = core_.scheduler.now(),
                    in_log](const Result<schema::Reply>& reply) {
     if (reply && reply->rename().has_moved())
-      facts_.learn_logged(*moved, reply->rename().moved(), Told(started, *reply, {}));
+      facts_.learn_logged(*moved, reply->rename().moved().attr(), Told(started, *reply, {}));
     else
       facts_.learn_logged_somehow(*moved);
     if (replaced) facts_.learn_logged_somehow(*replaced);

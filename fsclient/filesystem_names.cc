@@ -163,11 +163,11 @@ void Filesystem::note_removed(const InodePointer& inode, const Told& told, const
 }
 
 void Filesystem::note_moved(const InodePointer& inode, const Told& told, const schema::RenameReply& reply) {
-  if (!inode) return;
-  if (!reply.has_moved()) return touched(inode);
-  facts_.learn_own(*inode, reply.moved(), told);
+  if (!inode || (reply.has_moved() && facts_.learn_moved(*inode, reply.moved(), told))) return;
+  touched(inode);
+  // Somebody else may have changed it before.
   const std::lock_guard lock(inode->mutex);
-  core_.loans.withdraw_locked(*inode);
+  if (inode->file && reply.has_moved()) inode->file->touched = FileState::Touched::kByOthers;
 }
 
 void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, NodeId new_parent,
@@ -217,7 +217,9 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
         else
           touched(moved);
         touched(replaced);
-        if (!reply || !moved || (exchange && !replaced)) {
+        const bool another = reply && moved && reply->message.rename().has_moved() &&
+                             reply->message.rename().moved().handle() != moved->handle();
+        if (!reply || !moved || another || (exchange && !replaced)) {
           names_.changed_somehow(*from, old_name);
           names_.changed_somehow(*to, new_name);
         } else {

@@ -279,6 +279,7 @@ void SmallFiles::take_in(const std::shared_ptr<Request>& request, const Folder& 
   core_.scheduler.post_notification([this, file, told, bytes, answer] {
     core_.scheduler.post([this, file, told, bytes, answer] {
       if (!take_in_bytes(file, told, bytes, answer)) release(*file);
+      core_.cache.trim();
     });
   });
 }
@@ -298,6 +299,7 @@ bool SmallFiles::take_in_bytes(const std::shared_ptr<Inode>& pointer, const sche
   const std::lock_guard lock(inode.mutex);
   inode.attributes.foresee(core_.foresight, answer.about(attr));
   FileState& file = *inode.file;
+  if (inode.attributes.overtaken(answer.started)) return false;
   if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(answer.started))
     return false;
   const bool elsewhere = told.unchanged() && !file.data.has({0, attr.size()});

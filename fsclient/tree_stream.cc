@@ -100,7 +100,7 @@ void TreeStream::miss(const std::shared_ptr<Inode>& parent, const std::shared_pt
   bool again = false;
   {
     const std::lock_guard lock(mutex_);
-    again = answered_ && ++misses_ > kMissesMax;
+    again = (answered_ || requests_ == 0) && ++misses_ > kMissesMax;
     if (again) {
       misses_ = 0;
       window_.restart();

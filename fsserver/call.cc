@@ -61,10 +61,7 @@ void Call::lease_names(std::string_view handle, const Fd& directory) {
   reply.set_names(cover_names(handle, directory));
 }
 
-namespace {
-
-// Most files have none, and ls, cp -a and rsync -X ask for them file by file. SELinux's label, which some
-// systems give to every file, is nothing that clients show.
+// SELinux's label, which some systems give to every file, is nothing that clients show.
 bool has_no_xattrs(const Fd& fd) {
   constexpr std::string_view kLabel("security.selinux\0", 17);
   std::array<char, kLabel.size()> names{};
@@ -72,8 +69,6 @@ bool has_no_xattrs(const Fd& fd) {
   if (size < 0) return errno == EOPNOTSUPP;
   return size == 0 || std::string_view(names.data(), static_cast<std::size_t>(size)) == kLabel;
 }
-
-}  // namespace
 
 Result<schema::Attr> Call::leased_attr(std::string_view handle, const Fd& fd) {
   TUSK_ASSIGN(const Status seen, status_of(fd));

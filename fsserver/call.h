@@ -55,6 +55,9 @@ struct LogTerms {
   bool again = false;  // AttachRequest.log_sent
 };
 
+// Most files have none, and ls, cp -a and rsync -X ask for them file by file unless told so.
+[[nodiscard]] bool has_no_xattrs(const Fd& fd);
+
 class Call {
  public:
   Call(std::shared_ptr<rpc::IncomingCall> incoming, std::shared_ptr<Attachment> attachment, LockTable& locks,

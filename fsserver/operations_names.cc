@@ -127,6 +127,15 @@ Result<Move> check_move(const Call& call, const std::optional<NodeTable::Found>&
   return fail(from_errno(ECANCELED), "another file has the name by now");
 }
 
+void tell_moved(Call& call, const FileChange& change, const NodeTable::Found& moved) {
+  auto attr = change.end(call, moved.handle, *moved.fd);
+  if (!attr) return;  // it is done nevertheless, and can be asked for
+  attr->set_no_xattrs(has_no_xattrs(*moved.fd));
+  schema::Node& node = *call.reply.mutable_rename()->mutable_moved();
+  node.set_handle(moved.handle);
+  *node.mutable_attr() = std::move(*attr);
+}
+
 }  // namespace
 
 Result<void> make_node(Call& call) {
@@ -194,16 +203,19 @@ Result<void> rename(Call& call) {
     call.lease_names(to.handle, *to.parent);
     if (old_names != schema::COVER_LEASE) call.reply.set_names(old_names);
   }
-  const auto moving = occupant(call, from);
-  const auto replaced = occupant(call, to);
-  TUSK_ASSIGN(const Move move, check_move(call, moving, replaced));
-  schema::RenameReply& reply = *call.reply.mutable_rename();
-  if (move == Move::kDone) return {};
+  // That may wait for another call: what is there is looked at afterwards.
+  const auto expected = occupant(call, from);
   std::optional<FileChange> change;
-  if (moving && S_ISREG(moving->status.stx_mode)) {
-    TUSK_ASSIGN(FileChange begun, FileChange::begin(*moving->fd));
+  if (expected && S_ISREG(expected->status.stx_mode)) {
+    TUSK_ASSIGN(FileChange begun, FileChange::begin(*expected->fd));
     change.emplace(std::move(begun));
   }
+  const auto moving = change ? occupant(call, from) : expected;
+  const auto replaced = occupant(call, to);
+  if (change && (!moving || moving->handle != expected->handle)) change.reset();
+  TUSK_ASSIGN(const Move move, check_move(call, moving, replaced));
+  (void)call.reply.mutable_rename();
+  if (move == Move::kDone) return {};
   if (::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
                   request.new_name().c_str(), move == Move::kReplace ? 0 : flags) != 0) {
     if (errno == ENOENT && call.again() && replaced) return {};
@@ -217,8 +229,7 @@ Result<void> rename(Call& call) {
   if (moving && !same_file) {
     call.nodes().renamed(moving->handle, to.handle, to.name);
     call.mutated(moving->handle);
-    if (change)
-      if (auto attr = change->end(call, moving->handle, *moving->fd)) *reply.mutable_moved() = std::move(*attr);
+    if (change) tell_moved(call, *change, *moving);
   }
   if (replaced && !same_file) {
     call.mutated(replaced->handle);

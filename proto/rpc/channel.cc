@@ -32,9 +32,6 @@ constexpr Duration kRefusedPauseMax = 30s;
 constexpr Duration kPolicyTick = 250ms;
 constexpr Duration kGoodbyePatience = 500ms;
 constexpr int kKeepAlivesPerLease = 3;
-// Whoever sees our first flight can answer it with a key of his own: once is no proof that the server has
-// another.
-constexpr int kOtherKeysBelieved = 3;
 
 // After these the same try would end the same way.
 bool is_final(ErrorCode code) {
@@ -147,7 +144,7 @@ class ChannelOverUdp final : public Channel {
   TimePoint lost_at_{};
   bool ever_attached_ = false;
   std::optional<crypto::Fingerprint> expected_key_;  // nullopt: any, until one has let us in
-  int other_keys_ = 0;                               // shown in a row, by servers or whoever answered
+  std::optional<TimePoint> other_key_since_;         // shown without another one in between
   Error last_error_{ErrorCode::kUnreachable, ""};
   OutagePolicy outage_;
   Events events_;
@@ -353,7 +350,7 @@ void ChannelOverUdp::attach() {
   // A server unpacks nothing for those it does not know yet.
   const Result<SharedBytes> header = encode_message(request, Packing::kNever);
   TUSK_CHECK(header.has_value());
-  other_keys_ = 0;
+  other_key_since_.reset();
   attach_exchange_ = secure_->connection().open_exchange(*header, {}, {}, wire::Priority::kInteractive);
   state_ = State::kAttaching;
   state_since_ = io::now();
@@ -442,7 +439,9 @@ void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
 // A server that was set up anew never has the old key again: to wait for that is to hang. A forger on the
 // path, who could cut it as well, gains that programs fail instead of waiting.
 void ChannelOverUdp::handle_other_key(const std::string& reason, TimePoint now) {
-  if (++other_keys_ < kOtherKeysBelieved) return handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
+  if (!other_key_since_) other_key_since_ = now;
+  if (now - *other_key_since_ < options_.other_key_believed)
+    return handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
   const bool news = !key_changed();
   {
     const std::lock_guard lock(mutex_);

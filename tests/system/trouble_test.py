@@ -22,6 +22,7 @@ MIB = 1 << 20
 COPY_MIB, RATE = 48, "100mbit"  # four seconds: long enough to be interrupted in the middle
 COPY_SECONDS_MAX = 60
 CLEAR_SECONDS = 15  # a mount that cannot be says so after ten
+OTHER_KEY_SECONDS = 20  # for so long it must be shown (SECURITY)
 ERROR_SECONDS = 15
 SILENCE_SECONDS = 4
 DATAGRAMS = 2_000
@@ -296,7 +297,7 @@ class TheServer(Trouble):
         old_state, server.state_dir = server.state_dir, self.folder / "set up anew"
         server.stop()
         server.start()
-        finished = run_in(wan.ns_a, ["cat", mount.path / "file"], ERROR_SECONDS, check=False)
+        finished = run_in(wan.ns_a, ["cat", mount.path / "file"], OTHER_KEY_SECONDS + ERROR_SECONDS, check=False)
         self.assertIn("Permission denied", finished.stderr)
         said = run_in(wan.ns_a, status, ERROR_SECONDS).stdout
         self.assertIn(f"ANOTHER SERVER KEY: expected the server key {key}, the server has ", said)

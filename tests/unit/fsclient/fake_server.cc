@@ -63,7 +63,7 @@ void FakeServer::tell_cover(schema::Reply& reply) const {
   reply.set_names(cover);
   if (reply.node().has_node()) reply.mutable_node()->mutable_node()->mutable_attr()->set_cover(cover);
   if (reply.has_attr()) reply.mutable_attr()->mutable_attr()->set_cover(cover);
-  if (reply.has_rename()) reply.mutable_rename()->mutable_moved()->set_cover(cover);
+  if (reply.has_rename()) reply.mutable_rename()->mutable_moved()->mutable_attr()->set_cover(cover);
   if (reply.has_open()) reply.mutable_open()->mutable_node()->mutable_attr()->set_cover(cover);
   if (reply.has_write()) reply.mutable_write()->mutable_attr()->set_cover(cover);
   if (reply.has_readdir()) {
@@ -347,9 +347,9 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       names_.erase(found);
       names_[message.rename().new_name()] = file;
       const std::uint64_t before = std::exchange(file->change, next_change_++);
-      schema::Attr& moved = *out.mutable_rename()->mutable_moved();
-      moved = attr(*file);
-      moved.set_change_before(before);
+      schema::Node& moved = *out.mutable_rename()->mutable_moved();
+      moved = node(file);
+      moved.mutable_attr()->set_change_before(before);
       return reply;
     }
     case schema::Request::kLock:

@@ -206,5 +206,34 @@ TEST_F(Knowing, TheKernelsQuestionBeforeEveryWriteIsAskedOnce) {
   EXPECT_EQ(server.seen(schema::Request::kGetxattr), 1u);
 }
 
+// Without leases: who moves a file must not take what somebody else has done to it for known.
+TEST_F(Knowing, MovingAFileThatOthersChangedShowsWhatTheyDid) {
+  server.put("a", "short");
+  const NodeId node = lookup("a").node;
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 100), "short");
+  server.put("a", "longer than before");
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
+  EXPECT_TRUE(finished(renamed));
+  kernel.inodes.clear();
+  (void)attributes(node);
+  EXPECT_THAT(kernel.inodes, testing::Contains(node));
+  EXPECT_EQ(read(file, 0, 100), "longer than before");
+}
+
+TEST_F(Knowing, MovingAnotherFileThanTheOneKnownTellsNothingOfThatOne) {
+  server.put("a", "known");
+  const Handle file = open("a", O_RDONLY);
+  const NodeId known = lookup("a").node;
+  server.erase("a");
+  server.put("a", "x");
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
+  EXPECT_TRUE(finished(renamed));
+  EXPECT_NE(lookup("b").node, known);
+  EXPECT_EQ(read(file, 0, 100), "known");
+}
+
 }  // namespace
 }  // namespace tusk::client

@@ -372,9 +372,11 @@ TEST_F(EndpointTest, ARightThatEndsIsAnErrorUntilItIsGivenAgain) {
 TEST_F(EndpointTest, AnotherServerInItsPlaceIsAnErrorAndNeverLetIn) {
   start_server("127.0.0.1:0");
   // One that was told which key to expect, and one that took what answered.
-  ChannelOptions trusting = options("127.0.0.1");
+  ChannelOptions told = options("127.0.0.1");
+  told.other_key_believed = std::chrono::milliseconds(500);
+  ChannelOptions trusting = told;
   trusting.server_fingerprint.reset();
-  for (const ChannelOptions& wanted : {options("127.0.0.1"), trusting}) {
+  for (const ChannelOptions& wanted : {told, trusting}) {
     const auto channel = Channel::connect(wanted);
     ASSERT_TRUE(channel) << channel.error().message();
     const std::string listen = "127.0.0.1:" + std::to_string(port_);

@@ -39,8 +39,8 @@ bool Facts::learn_moved(Inode& inode, const schema::Node& moved, const Told& tol
   const schema::Attr& attr = moved.attr();
   const Attributes fresh = Attributes::from_schema(attr);
   core_.clock.saw(fresh.ctime);
-  const bool as_known = moved.handle() == inode.handle() && inode.log.entries == 0 && attr.change_before() != 0 &&
-                        attr.change_before() == inode.attributes.value().change;
+  const bool as_known = moved.handle() == inode.handle() && inode.log.entries == 0 &&
+                        attr.change_before() != 0 && attr.change_before() == inode.attributes.value().change;
   if (!as_known || !inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now())) return false;
   if (inode.file) inode.file->version.follow(attr.change_before(), fresh.change);
   core_.loans.withdraw_locked(inode);

@@ -23,8 +23,8 @@ class Facts {
   bool learn(Inode& inode, const schema::Attr& attr, const Told& told);
   // The same for an answer to a change of this mount's own: it does not count as somebody else's.
   void learn_own(Inode& inode, const schema::Attr& attr, const Told& told);
-  // The answer to a RENAME by this mount. False: it is of another file, or somebody else has changed the file since
-  // it was last asked about, and nothing was taken in.
+  // The answer to a RENAME by this mount. False: it is of another file, or somebody else has changed the file
+  // since it was last asked about, and nothing was taken in.
   [[nodiscard]] bool learn_moved(Inode& inode, const schema::Node& moved, const Told& told);
   // Until what it returns is gone, an entry of the operation log that concerns the inode is unanswered: what
   // other answers say of it is not taken in. Null inode: nothing.

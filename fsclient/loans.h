@@ -21,8 +21,8 @@
 // its directory, and these have been called back.
 //
 // Who has a directory open may begin to read it again (rewinddir), and the kernel asks nobody whether what it
-// keeps of the listing is still right: so its pages are dropped with the names, and before the leases end; and
-// at once, where a listing was told that nobody would call back (Filesystem::end_directory).
+// keeps of the listing is still right: so its pages are dropped with the names, and before the leases end;
+// and at once, where a listing was told that nobody would call back (Filesystem::end_directory).
 //
 // Thread-safe.
 #pragma once

@@ -300,7 +300,8 @@ bool SmallFiles::take_in_bytes(const std::shared_ptr<Inode>& pointer, const sche
   inode.attributes.foresee(core_.foresight, answer.about(attr));
   FileState& file = *inode.file;
   if (inode.attributes.overtaken(answer.started)) return false;
-  if (attr.change() == 0 || inode.attributes.value().change != attr.change() || inode.written_since(answer.started))
+  if (attr.change() == 0 || inode.attributes.value().change != attr.change() ||
+      inode.written_since(answer.started))
     return false;
   const bool elsewhere = told.unchanged() && !file.data.has({0, attr.size()});
   if (!told.unchanged() && bytes.size() != attr.size()) return false;

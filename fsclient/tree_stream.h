@@ -119,8 +119,8 @@ class TreeStream {
   TreeWalk walk_;
   std::uint32_t requests_ = 0;
   std::uint32_t misses_ = 0;
-  // Something has come since the order was last chosen. As long as it is only on its way no miss tells of a wrong
-  // order: threads that begin at several places at once (git status) all miss it.
+  // Something has come since the order was last chosen. As long as it is only on its way no miss tells of a
+  // wrong order: threads that begin at several places at once (git status) all miss it.
   bool answered_ = false;
   std::atomic<bool> unknown_{false};                        // the server is older than WALK
   ByteCount listing_bytes_ = 4096;                          // of one directory, a moving mean

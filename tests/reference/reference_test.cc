@@ -1,6 +1,7 @@
 // Random POSIX operations on a mount and on a local directory: every result and both trees must agree.
 //
-// A failure prints the seed; TUSK_SEED=N replays it, TUSK_TRACE=1 prints each step, TUSK_STEPS=N shortens or lengthens it.
+// A failure prints the seed; TUSK_SEED=N replays it, TUSK_TRACE=1 prints each step, TUSK_STEPS=N shortens or
+// lengthens it.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -227,7 +228,8 @@ struct Harness {
       const Outcome here = mount.step(Random(step_seed), number);
       const Outcome there = local.step(Random(step_seed), number);
       if (std::getenv("TUSK_TRACE") != nullptr)
-        std::printf("%s: %ld %.60s, locally %.60s\n", mount.what().c_str(), static_cast<long>(here.result), here.bytes.c_str(), there.bytes.c_str());
+        std::printf("%s: %ld %.60s, locally %.60s\n", mount.what().c_str(), static_cast<long>(here.result),
+                    here.bytes.c_str(), there.bytes.c_str());
       if (mounted.filesystem().disk() != nullptr) mount.drop_pages();
       if (here == there) continue;
       return mount.what() + ": the mount gave " + std::to_string(here.result) + " (" +

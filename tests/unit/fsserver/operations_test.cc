@@ -409,7 +409,8 @@ TEST_F(Operations, RenamingAFileTellsItsAttributesAndWhatTheyWereBefore) {
   write_file(dir_ / "a", "a");
   std::filesystem::create_directories(dir_ / "d");
   const schema::Attr before = mount_.lookup(root(), "a").reply.node().node().attr();
-  const schema::Attr after = EXPECT_OK(mount_.rename(root(), "a", mount_.handle("d"), "b")).reply.rename().moved().attr();
+  const schema::Attr after =
+      EXPECT_OK(mount_.rename(root(), "a", mount_.handle("d"), "b")).reply.rename().moved().attr();
   EXPECT_EQ(after.change_before(), before.change());
   EXPECT_NE(after.change(), before.change());
   EXPECT_EQ(after.change(), mount_.lookup(mount_.handle("d"), "b").reply.node().node().attr().change());

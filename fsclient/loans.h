@@ -9,8 +9,8 @@
 // Names are called back by KernelCache::invalidate_entry, which waits for the lock of their directory: no
 // answer that the kernel was sent before can come into force after it. Attributes need more care:
 // - The kernel does not take in old attributes of an inode that it had when they were called back. Of one
-// that
-//   is new to it, it does: so what it does not know is called back again until it does (drop_attributes).
+//   that is new to it, it does: so what it does not know is called back again until it does
+//   (drop_attributes).
 // - Attributes in answers to changes (SETATTR, CREATE, LINK ...) it takes in at any time: they are not lent.
 // - What has just changed is not lent either: it is likely to change again.
 //

@@ -21,17 +21,23 @@ bool Facts::learn(Inode& inode, const schema::Attr& attr, const Told& told) {
 }
 
 void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) {
-  const std::lock_guard lock(inode.mutex);
-  const Attributes fresh = Attributes::from_schema(attr);
-  core_.clock.saw(fresh.ctime);
-  prepare(inode, fresh);
-  if (inode.file) {
-    if (inode.log.entries == 0) follow_touch(*inode.file, inode.attributes.value(), fresh);
-    inode.file->version.follow(attr.change_before(), fresh.change);
-    inode.file->last_write = core_.scheduler.now();
+  bool changed = false;
+  {
+    const std::lock_guard lock(inode.mutex);
+    const Attributes fresh = Attributes::from_schema(attr);
+    core_.clock.saw(fresh.ctime);
+    prepare(inode, fresh);
+    if (inode.file) {
+      const Attributes& old = inode.attributes.value();
+      const bool gap = attr.change_before() != old.change && !inode.written_since(told.started);
+      if (inode.log.entries == 0) follow_touch(*inode.file, old, fresh);
+      inode.file->version.follow(attr.change_before(), fresh.change);
+      inode.file->last_write = core_.scheduler.now();
+      changed = gap && inode.log.entries == 0 && forget_if_other_bytes(inode, old, fresh);
+    }
+    if (inode.log.entries == 0) inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
   }
-  if (inode.log.entries > 0) return;
-  inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
+  if (changed) drop_kernel_pages(inode);
 }
 
 bool Facts::learn_moved(Inode& inode, const schema::Node& moved, const Told& told) {
@@ -107,10 +113,16 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
   FileState& file = *inode.file;
   file.written_end = 0;  // all of it is in the server's size now
   follow_touch(file, old, attr);
+  return forget_if_other_bytes(inode, old, attr);
+}
+
+// If somebody uses bytes that may not be the file's any more. True: the kernel may have some of them.
+bool Facts::forget_if_other_bytes(Inode& inode, const Attributes& old, const Attributes& fresh) {
+  FileState& file = *inode.file;
   // Who has it open reads what is here without asking again.
   const bool used = file.data_handed_out || (!inode.open_files.empty() && !file.data.blank());
-  if (old.mode == 0 || !used || file.version.is(attr.change)) return false;
-  if (same_time(old.mtime, attr.mtime) && old.size == attr.size) return false;
+  if (old.mode == 0 || !used || file.version.is(fresh.change)) return false;
+  if (same_time(old.mtime, fresh.mtime) && old.size == fresh.size) return false;
   file.data.forget(kWholeFile);
   file.version.mix();
   return true;

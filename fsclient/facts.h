@@ -21,7 +21,8 @@ class Facts {
   // then told to drop its pages, and an answer that shows the new size should wait for that (behind a
   // notification), or a reader would see the old last page padded with zeros.
   bool learn(Inode& inode, const schema::Attr& attr, const Told& told);
-  // The same for an answer to a change of this mount's own: it does not count as somebody else's.
+  // The same for an answer to a change of this mount's own: it does not count as somebody else's. What somebody
+  // else did before it does.
   void learn_own(Inode& inode, const schema::Attr& attr, const Told& told);
   // The answer to a RENAME by this mount. False: it is of another file, or somebody else has changed the file
   // since it was last asked about, and nothing was taken in.
@@ -78,6 +79,7 @@ class Facts {
   void prepare(Inode& inode, const Attributes& attr);
   void settle_locked(Inode& inode);
   static void follow_touch(FileState& file, const Attributes& old, const Attributes& fresh);
+  static bool forget_if_other_bytes(Inode& inode, const Attributes& old, const Attributes& fresh);
 
   Core& core_;
   TakenBack taken_back_;

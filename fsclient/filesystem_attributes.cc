@@ -125,21 +125,22 @@ void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& ino
   write_set_attributes(*request.mutable_setattr(), changes);
   request.mutable_setattr()->set_handle(inode->handle());
   request.mutable_setattr()->set_open_id(open_id);
-  remote_.mutate(asker, std::move(request), schema::Reply::kAttr,
-                 [this, inode, size = changes.size, started = core_.scheduler.now(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   if (!reply) {
-                     const std::lock_guard lock(inode->mutex);
-                     inode->attributes.expire(core_.scheduler.now());
-                     core_.loans.withdraw_locked(*inode);
-                   } else {
-                     if (size) note_truncated(*inode, *size);
-                     facts_.learn_own(*inode, reply->message.attr().attr(),
-                                      Told(started, reply->message, {}));
-                   }
-                   if (!reply) return done(std::unexpected(reply.error()));
-                   done(changed_attributes(*inode));
-                 });
+  remote_.mutate(
+      asker, std::move(request), schema::Reply::kAttr,
+      [this, inode, size = changes.size, started = core_.scheduler.now(),
+       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+        if (!reply) {
+          const std::lock_guard lock(inode->mutex);
+          inode->attributes.expire(core_.scheduler.now());
+          core_.loans.withdraw_locked(*inode);
+        } else {
+          if (size) note_truncated(*inode, *size);
+          facts_.learn_own(*inode, reply->message.attr().attr(), Told(started, reply->message, {}));
+        }
+        if (!reply) return done(std::unexpected(reply.error()));
+        after_pages_dropped(
+            *inode, [this, inode, done = std::move(done)]() mutable { done(changed_attributes(*inode)); });
+      });
 }
 
 void Filesystem::write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes) {

@@ -222,6 +222,20 @@ TEST_F(Knowing, MovingAFileThatOthersChangedShowsWhatTheyDid) {
   EXPECT_EQ(read(file, 0, 100), "longer than before");
 }
 
+TEST_F(Knowing, ChangingTheModeOfAFileThatOthersChangedShowsWhatTheyDid) {
+  server.put("a", "short");
+  const NodeId node = lookup("a").node;
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 100), "short");
+  server.put("a", "longer than before");
+  kernel.inodes.clear();
+  auto changed = new_answer<AttributesReply>();
+  filesystem->set_attributes({}, node, std::nullopt, {.mode = 0600}, into(changed));
+  EXPECT_TRUE(finished(changed));
+  EXPECT_THAT(kernel.inodes, testing::Contains(node));
+  EXPECT_EQ(read(file, 0, 100), "longer than before");
+}
+
 TEST_F(Knowing, MovingAnotherFileThanTheOneKnownTellsNothingOfThatOne) {
   server.put("a", "known");
   const Handle file = open("a", O_RDONLY);

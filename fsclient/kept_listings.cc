@@ -125,7 +125,10 @@ void KeptListings::take_in(Gathering& gathering, const DiskKey& key, const Share
   const std::lock_guard lock(gathering.mutex);
   Gathered& found = gathering.found;
   if (!gathering.done) return;
-  if (found.bytes + bytes > gathering.bytes_max) return gathering.left.clear();
+  if (found.bytes + bytes > gathering.bytes_max) {
+    found.cut_short = true;
+    return gathering.left.clear();
+  }
   gathering.put_in_front(*listing);
   found.bytes += bytes;
   found.listings.emplace(key.handle, Kept{key.change, std::move(*listing)});

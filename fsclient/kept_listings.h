@@ -46,6 +46,7 @@ class KeptListings {
   struct Gathered {
     std::unordered_map<std::string, Kept> listings;  // by their directories' handles
     ByteCount bytes = 0;                             // of them, unpacked
+    bool cut_short = false;                          // there is more than was to be brought
   };
 
   // `disk`: null, or outlives it.

@@ -275,6 +275,11 @@ void TreeStream::gather(const std::shared_ptr<Request>& request) {
   }
   kept_.gather(std::move(handles), bytes_max, [this, request, bytes_max](KeptListings::Gathered kept) {
     give_back(*request, bytes_max - kept.bytes);
+    if (kept.cut_short && request->limit > kRequestMin) {
+      // More of it is here: what is beyond need not be told, but confirmed by the next request.
+      give_back(*request, request->limit - kRequestMin);
+      request->limit = kRequestMin;
+    }
     request->kept = std::move(kept);
     send(request);
   });

@@ -153,7 +153,7 @@ class DiskCache(unittest.TestCase):
                   file=sys.stderr)
         self.assertEqual(listed[0], listed[1])
         self.assertEqual(listed[0], listed[2])
-        self.assertLess(received[2], received[0] / 5)
+        self.assertLess(received[2], received[0] / 20)
 
         (tree / "part 07" / "folder 007" / "new").write_bytes(b"12345")
         os.truncate(tree / "part 11" / "folder 011" / "file 11 3", 70)

@@ -254,6 +254,7 @@ TEST_F(Tree, ExaminedAtManyPlacesAtOnceIsNotAskedForAgainAndAgain) {
   scheduler.run();
   for (int d = 1; d < kDirectories; d += 2) examine(directories[d]);
   EXPECT_LE(server.seen(Request::kWalk), 2u);
+  settle();
 }
 
 class LeasedTree : public Tree {

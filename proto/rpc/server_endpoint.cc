@@ -315,8 +315,9 @@ std::vector<std::byte> Endpoint::reset_token(const wire::ConnectionIdBytes& id) 
 void Endpoint::send_reset(std::size_t socket, const io::Datagram& datagram) {
   const auto parsed = wire::parse_short_header(datagram.bytes);
   const auto token = reset_token(parsed->header.to);
-  // Smaller than what caused it, so that two servers cannot answer each other for ever.
-  if (datagram.bytes.size() <= wire::long_header_size(token.size())) {
+  // Also to the smallest packets: who waits for an answer sends nothing else. A reset, a long packet, is
+  // never answered with one, so that no two servers can answer each other for ever.
+  if (kAmplificationMax * datagram.bytes.size() < wire::long_header_size(token.size())) {
     drops_.note(datagram.from);
     return;
   }

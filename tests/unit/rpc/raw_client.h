@@ -39,6 +39,15 @@ class RawClient {
   // Sends the first flight and nothing after it; what comes within `patience` is told, packet by packet.
   std::vector<std::vector<std::byte>> call_and_fall_silent(Duration patience) {
     flush(io::now());
+    return hear(patience);
+  }
+  // Sends one datagram as it is.
+  void send(std::span<const std::byte> datagram) {
+    const io::OutgoingBatch batch{route_.to, route_.local, datagram,
+                                  static_cast<std::uint16_t>(datagram.size()), 0};
+    (void)socket_.send(std::span(&batch, 1));
+  }
+  std::vector<std::vector<std::byte>> hear(Duration patience) {
     std::vector<std::vector<std::byte>> heard;
     const TimePoint until = io::now() + patience;
     for (TimePoint now = io::now(); now < until; now = io::now()) {

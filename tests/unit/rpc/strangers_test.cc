@@ -166,6 +166,26 @@ TEST_F(StrangersTest, ManyThatMayNotBeThereMakeOthersProveTheirAddress) {
 
 // ---------------------------------------------------------------- memory
 
+// After a crash the server hears of a connection that is not there any more, as often as not in a mere probe.
+TEST_F(StrangersTest, TheSmallestPacketOfAForgottenConnectionIsToldSo) {
+  start();
+  RawClient stranger = client();
+  std::array<std::byte, wire::kShortHeaderSize + 1 + 16> probe{};
+  wire::ShortHeader header;
+  header.to.bytes[0] = std::byte{1};
+  (void)wire::write_short_header(header, probe);
+  stranger.send(probe);
+  const auto heard = stranger.hear(500ms);
+  ASSERT_EQ(heard.size(), 1u);
+  const auto reset = wire::parse_long_header(heard[0]);
+  ASSERT_TRUE(reset);
+  EXPECT_EQ(reset->header.type, wire::LongType::kReset);
+  EXPECT_EQ(reset->header.from, header.to);
+  EXPECT_LE(heard[0].size(), 3 * probe.size());
+  stranger.send(heard[0]);
+  EXPECT_TRUE(stranger.hear(100ms).empty()) << "a reset is never answered";
+}
+
 TEST_F(StrangersTest, GuestsMayNotSendBombs) {
   start();
   RawClient guest = client();

@@ -21,8 +21,8 @@ class Facts {
   // then told to drop its pages, and an answer that shows the new size should wait for that (behind a
   // notification), or a reader would see the old last page padded with zeros.
   bool learn(Inode& inode, const schema::Attr& attr, const Told& told);
-  // The same for an answer to a change of this mount's own: it does not count as somebody else's. What somebody
-  // else did before it does.
+  // The same for an answer to a change of this mount's own: it does not count as somebody else's. What
+  // somebody else did before it does.
   void learn_own(Inode& inode, const schema::Attr& attr, const Told& told);
   // The answer to a RENAME by this mount. False: it is of another file, or somebody else has changed the file
   // since it was last asked about, and nothing was taken in.

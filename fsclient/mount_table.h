@@ -21,8 +21,8 @@ struct MountedAt {
 // Parses /proc/self/mountinfo (proc(5)); lines that make no sense are left out.
 [[nodiscard]] std::vector<MountedAt> parse_mount_table(std::string_view text);
 
-// The topmost mount on exactly this path, which must be absolute and normal; autofs's placeholder does
-// not count.
+// The topmost mount on exactly this path, which must be absolute and normal; what autofs puts there until it
+// mounts does not count.
 [[nodiscard]] std::optional<MountedAt> mounted_at(const std::filesystem::path& path);
 
 // What `path`, absolute and normal, lies on.

@@ -64,7 +64,8 @@ TEST_F(MountedLoans, AnAclThatComesIsSeen) {
     std::uint32_t version = 2;
     Entry entries[5] = {{1, 6, kNobody}, {2, 6, 12345}, {4, 4, kNobody}, {16, 6, kNobody}, {32, 4, kNobody}};
   } const acl;
-  if (::setxattr(on_server("a").c_str(), kAcl, &acl, sizeof acl, 0) != 0) GTEST_SKIP() << "no ACLs here";
+  if (::setxattr(on_server("a").c_str(), kAcl, &acl, sizeof acl, 0) != 0)
+    GTEST_SKIP() << "skipped, because there are no ACLs here";
   EXPECT_TRUE(eventually([&] { return length() == sizeof acl; }));
   EXPECT_TRUE(eventually([&] { return (status(file).st_mode & 0777) == 0664; }));
 }
@@ -85,7 +86,8 @@ TEST_F(MountedLoans, OurChmodDoesNotMakeOldBytesNew) {
   MountedExport other(*mounted_, every);
   const std::string file = in_mount("a");
   write_file(on_server("a"), "x");
-  if (::setxattr(file.c_str(), "user.a", "b", 1, 0) != 0) GTEST_SKIP() << "no extended attributes here";
+  if (::setxattr(file.c_str(), "user.a", "b", 1, 0) != 0)
+    GTEST_SKIP() << "skipped, because there are no extended attributes here";
   write_file(file, noise(3996, 1));
   EXPECT_TRUE(costs_nothing([&] { (void)status(file); }));
   ASSERT_EQ(::chmod((other / "a").c_str(), 0640), 0);

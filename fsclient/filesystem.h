@@ -360,8 +360,10 @@ class Filesystem {
 
   struct OpenDirectory {
     InodePointer inode;
-    const bool in_kernel;                   // what it is told the kernel keeps (KernelListing)
+    const KernelListing::Use use;           // what the kernel does with what it is told
     std::shared_ptr<Listing> listing = {};  // under the inode's mutex
+
+    [[nodiscard]] bool in_kernel() const { return use != KernelListing::Use::kAside; }
   };
   struct DirectoryRead;
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);

@@ -344,7 +344,7 @@ Result<OpenDirectoryReply> Filesystem::open_directory(const Asker& asker, NodeId
     listing = names_.leased(**found);
     if (trust_->lease() > Duration::zero()) use = directory->in_kernel.open(listing, core_.scheduler.now());
   }
-  auto opened = std::make_shared<OpenDirectory>(*found, use != Use::kAside);
+  auto opened = std::make_shared<OpenDirectory>(*found, use);
   if (use == Use::kKept) tree_.visit(asker, *found);  // it may be all that is heard of this reader ...
   if (use != Use::kAside) opened->listing = std::move(listing);  // ... or it goes on here in the middle
   return OpenDirectoryReply{directories_.insert(std::move(opened)), use};
@@ -353,7 +353,7 @@ Result<OpenDirectoryReply> Filesystem::open_directory(const Asker& asker, NodeId
 void Filesystem::close_directory(Handle handle) {
   const std::shared_ptr<OpenDirectory> directory = directories_.take(handle);
   const std::lock_guard lock(directory->inode->mutex);
-  if (directory->in_kernel) directory->inode->directory->in_kernel.close();
+  if (directory->in_kernel()) directory->inode->directory->in_kernel.close();
 }
 
 void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
@@ -370,7 +370,7 @@ void Filesystem::read_directory(Asker asker, Handle handle, std::uint64_t offset
     listing = names_.begin(asker, directory->inode);
     const std::lock_guard lock(directory->inode->mutex);
     directory->listing = listing;
-    if (directory->in_kernel) directory->inode->directory->in_kernel.tell(listing);
+    if (directory->in_kernel()) directory->inode->directory->in_kernel.tell(listing);
   }
   auto read = std::make_shared<DirectoryRead>(directory, std::move(listing), offset, with_attributes,
                                               std::move(sink), std::move(done));
@@ -418,11 +418,12 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
         const TimePoint now = core_.scheduler.now();
         const bool known = attributes_lifetime(*entry.inode) > Duration::zero() &&
                            core_.trust.may_use(Fact::kEntry, entry.learnt, now);
-        const Duration rest = read->directory->in_kernel ? Loans::kRestOfKept : Loans::kRest;
+        const Duration rest =
+            read->directory->use == KernelListing::Use::kAnew ? Loans::kRestOfKept : Loans::kRest;
         const bool lent =
             core_.trust.covered(entry.learnt, now) && core_.loans.kernel_has(*entry.inode, rest);
         if (known && !lent) out.attributes = fresh_entry(entry.inode, entry.learnt);
-        if (read->directory->in_kernel) renew_with(*read->directory->inode, *entry.inode);
+        if (read->directory->in_kernel()) renew_with(*read->directory->inode, *entry.inode);
       }
       if (!read->sink(out)) {
         if (out.attributes) core_.inodes.forget(entry.inode->id, 1);  // it was not told after all
@@ -438,7 +439,7 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
 // that would be called back, it must not have it when the reader gets to know that this was all.
 void Filesystem::end_directory(const std::shared_ptr<DirectoryRead>& read) {
   Inode& directory = *read->directory->inode;
-  if (read->directory->in_kernel) {
+  if (read->directory->in_kernel()) {
     const bool kept = [&] {
       const std::lock_guard lock(directory.mutex);
       return names_.leased(directory) == read->listing;

@@ -79,7 +79,7 @@ void SmallFiles::fetch_again(const std::shared_ptr<Inode>& file) {
   ByteCount room = kFileMax;
   std::vector<std::shared_ptr<Request>> requests;
   add(parent, std::move(alone), std::nullopt, room, requests);
-  for (const auto& request : requests) send(request);
+  for (const auto& request : requests) send(request, rpc::Priority::kInteractive);
 }
 
 bool SmallFiles::wait_for(Inode& file, std::move_only_function<void()>& then) {
@@ -118,7 +118,7 @@ void SmallFiles::fetch_next(const std::shared_ptr<Inode>& parent, const Inode* p
   };
   add_all(tree_.upcoming(kDirectoriesAhead));
   if (more) add_all(directories_after(parent, directory_order, kDirectoriesAhead));
-  for (const auto& request : requests) send(request);
+  for (const auto& request : requests) send(request, rpc::Priority::kBulk);
 }
 
 // From one directory to another beside it.
@@ -179,7 +179,7 @@ bool SmallFiles::claim(Inode& file, std::optional<TimePoint> unopened_since, Byt
   return true;
 }
 
-void SmallFiles::send(const std::shared_ptr<Request>& request) {
+void SmallFiles::send(const std::shared_ptr<Request>& request, rpc::Priority priority) {
   request->started = core_.scheduler.now();
   rpc::CallRequest call;
   schema::ReadFilesRequest& message = *call.message.mutable_read_files();
@@ -196,7 +196,7 @@ void SmallFiles::send(const std::shared_ptr<Request>& request) {
   message.set_compress(core_.path.slow());
   request->body = allocate_bytes(limit);
   call.reply_body = request->body;
-  call.priority = rpc::Priority::kBulk;
+  call.priority = priority;
   {
     const std::lock_guard lock(mutex_);
     window_.begin(request->cost);

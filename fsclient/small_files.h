@@ -94,7 +94,7 @@ class SmallFiles {
            std::vector<std::shared_ptr<Request>>& requests);
   [[nodiscard]] bool claim(Inode& file, std::optional<TimePoint> unopened_since, ByteCount& size,
                            std::uint64_t& known_change);
-  void send(const std::shared_ptr<Request>& request);
+  void send(const std::shared_ptr<Request>& request, rpc::Priority priority);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
   Result<void> take_in(const std::shared_ptr<Request>& request, rpc::CallReply& reply);
   void take_in(const std::shared_ptr<Request>& request, const Folder& folder, std::size_t index,

@@ -199,6 +199,14 @@ TEST_F(Lent, AListingTellsOnlyWhatTheKernelDoesNotHave) {
   EXPECT_EQ(listed().size(), 2u) << "it would not have it for long";
 }
 
+// A kernel short of memory asks for the listing again: told the files' attributes, it would forget their ACLs.
+TEST_F(Lent, AListingWhosePagesTheKernelDroppedLeavesItTheFilesForTheRestOfTheLoan) {
+  server.put("a", "x");
+  EXPECT_EQ(listed().size(), 1u);
+  go_by(Loans::kLoan - Loans::kRest - 1s);
+  EXPECT_THAT(listed(), testing::IsEmpty());
+}
+
 // The kernel asks nobody when somebody begins again to read a directory that he has open.
 class LentListings : public Lent {
  protected:

@@ -31,11 +31,27 @@ TEST_F(ProactiveCopiesTest, ComeALittleLaterAndOnce) {
 }
 
 TEST_F(ProactiveCopiesTest, EndOnAPathThatLosesNothingAndBeginAgainWhenItDoes) {
-  copies_.handle_settled(2000, 0);
+  copies_.handle_settled(4100, 0);
   copies_.handle_sent(now_, frame(1), kRtt);
   EXPECT_EQ(copies_.next_timeout(), kNever);
-  copies_.handle_settled(300, 3);
+  copies_.handle_settled(300, 1);
   copies_.handle_sent(now_, frame(2), kRtt);
+  EXPECT_NE(copies_.next_timeout(), kNever);
+}
+
+// A path that loses one packet in a thousand has lost none or few of the last thousands now and then.
+TEST_F(ProactiveCopiesTest, GoOnThroughALuckyTime) {
+  copies_.handle_settled(40'000, 40);
+  copies_.handle_settled(10'000, 0);
+  copies_.handle_sent(now_, frame(1), kRtt);
+  EXPECT_NE(copies_.next_timeout(), kNever);
+}
+
+TEST_F(ProactiveCopiesTest, AreNotForPathsWhereALossCostsLess) {
+  copies_.handle_sent(now_, frame(1), 10ms);
+  EXPECT_EQ(copies_.next_timeout(), kNever);
+  copies_.handle_settled(10'000, 100);
+  copies_.handle_sent(now_, frame(2), 10ms);
   EXPECT_NE(copies_.next_timeout(), kNever);
 }
 

@@ -88,10 +88,7 @@ void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenRe
 void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   if (open->ended) return;
   small_files_.note_open(open->inode);
-  if (const auto handle = open_here(open->inode, open->flags)) {
-    if (open->ended.exchange(true)) return release(*handle, std::nullopt);
-    return open->done(OpenReply{*handle, true});
-  }
+  if (answer_here(*open)) return;
   std::move_only_function<void()> again = [this, open] { open_to_read(open); };
   if (in_log({open->inode})) {
     if (!open->ended.exchange(true))
@@ -103,6 +100,7 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
     return;
   }
   if (!small_files_.wait_for(*open->inode, again)) {
+    if (answer_here(*open)) return;  // its bytes came between the two looks
     if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
     return;
   }
@@ -115,8 +113,31 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   });
 }
 
-std::optional<Handle> Filesystem::open_here(const InodePointer& inode, std::uint32_t flags) {
+bool Filesystem::answer_here(WaitingOpen& open) {
+  const std::optional<OpenReply> opened = open_here(open.inode, open.flags);
+  if (!opened) return false;
+  if (open.ended.exchange(true)) {
+    release(opened->handle, std::nullopt);
+  } else if (opened->keep_cache) {
+    open.done(*opened);
+  } else {
+    answer_after_attributes(*open.inode, std::move(open.done), *opened);
+  }
+  return true;
+}
+
+// The kernel cuts every read at the size it knows: it must ask anew before the program reads.
+void Filesystem::answer_after_attributes(const Inode& inode, Done<OpenReply> done, Result<OpenReply> result) {
+  core_.scheduler.post_notification([&kernel = core_.kernel, id = inode.id, done = std::move(done),
+                                     result = std::move(result)]() mutable {
+    kernel.invalidate_attributes(id);
+    done(std::move(result));
+  });
+}
+
+std::optional<OpenReply> Filesystem::open_here(const InodePointer& inode, std::uint32_t flags) {
   Interval held;
+  bool known_size = false;
   {
     const std::lock_guard lock(inode->mutex);
     if (!inode->file) return std::nullopt;
@@ -127,15 +148,14 @@ std::optional<Handle> Filesystem::open_here(const InodePointer& inode, std::uint
         file.data.has(held) &&
         (own || (file.data.all_settled() && file.version.is(inode->attributes.value().change)));
     const bool room = held_here_ + held.size() <= core_.cache.budget()->cap() / kHeldShare;
-    const bool known_size = !inode->told_size || *inode->told_size == held.size();
-    if (!whole || !room || !known_size || attributes_lifetime_locked(*inode) == Duration::zero())
-      return std::nullopt;
+    known_size = !inode->told_size || *inode->told_size == held.size();
+    if (!whole || !room || attributes_lifetime_locked(*inode) == Duration::zero()) return std::nullopt;
     if (!own && !core_.foresight.take(file.ahead, core_.scheduler.now()) && !facts_.covered_locked(*inode))
       return std::nullopt;
     file.data.hold(held);
   }
   held_here_ += held.size();
-  return new_file(inode, 0, flags, held);
+  return OpenReply{new_file(inode, 0, flags, held), known_size};
 }
 
 void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
@@ -196,12 +216,7 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     Result<OpenReply> result = opened(inode, reply->message.open(), flags, Told(started, reply->message, {}),
                                       body.bytes.first(reply->body_size));
     if (!result || !others_changed(shown_before, *inode)) return done(std::move(result));
-    // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
-    core_.scheduler.post_notification([&kernel = core_.kernel, id = inode->id, done = std::move(done),
-                                       result = std::move(result)]() mutable {
-      kernel.invalidate_attributes(id);
-      done(std::move(result));
-    });
+    answer_after_attributes(*inode, std::move(done), std::move(result));
   };
   // Once only, for reading too: an open that was done twice would leave one that nobody closes.
   remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));

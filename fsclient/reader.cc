@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "proto/rpc/compression.h"
 
@@ -40,9 +41,12 @@ void Reader::advance(const Operation& op) {
   const std::lock_guard lock(inode.mutex);
   if (op->ended) return;
   FileData& data = inode.file->data;
-  inode.file->data_handed_out = true;
   const Interval range{op->range.begin, std::min(op->range.end, inode.size())};
   if (range.empty()) return end(*op, ReadPieces{}, after);
+  // Asking for it as well would take longer.
+  if (inode.file->asked_ahead && !data.has(range) && !std::exchange(op->waited_ahead, true))
+    return inode.file->ahead_waiters.push_back([this, op] { proceed(op); });
+  inode.file->data_handed_out = true;
   const bool first_round = op->rounds++ == 0;
   if (first_round) {
     op->held = range;

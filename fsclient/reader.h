@@ -30,8 +30,9 @@ struct ReadOperation {
   Interval held;              // its blocks stay
   std::uint32_t waiting = 0;  // fetches that have not ended
   std::uint32_t rounds = 0;
-  ByteCount queued = 0;   // bytes of memory it asked to enter the WaitingReads with
-  ByteCount entered = 0;  // bytes it counts for among them
+  ByteCount queued = 0;       // bytes of memory it asked to enter the WaitingReads with
+  ByteCount entered = 0;      // bytes it counts for among them
+  bool waited_ahead = false;  // for the whole file, which was on its way
   bool ended = false;
 };
 

@@ -229,10 +229,17 @@ void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
 
 // It is there, or will not come.
 void SmallFiles::release(Inode& file) {
-  std::vector<std::move_only_function<void()>> waiters;
   {
     const std::lock_guard lock(file.mutex);
     file.file->asked_ahead = false;
+  }
+  wake(file);
+}
+
+void SmallFiles::wake(Inode& file) {
+  std::vector<std::move_only_function<void()>> waiters;
+  {
+    const std::lock_guard lock(file.mutex);
     waiters.swap(file.file->ahead_waiters);
   }
   for (auto& waiter : waiters) waiter();
@@ -274,8 +281,10 @@ void SmallFiles::take_in(const std::shared_ptr<Request>& request, const Folder& 
     if (take_in_bytes(file, told, bytes, answer)) request->later.insert(file.get());
     return;
   }
-  // Somebody was still reading what was there before: the kernel has to drop it first.
+  // Somebody was still reading what was there before: the kernel has to drop it first. For that it waits for
+  // the reads it has begun: they must not wait for what comes after it.
   request->later.insert(file.get());
+  wake(*file);
   core_.scheduler.post_notification([this, file, told, bytes, answer] {
     core_.scheduler.post([this, file, told, bytes, answer] {
       if (!take_in_bytes(file, told, bytes, answer)) release(*file);

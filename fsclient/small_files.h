@@ -106,6 +106,7 @@ class SmallFiles {
   void take_in_kept(Inode& file, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,
                     std::uint64_t number);
   void release(Inode& file);
+  static void wake(Inode& file);
 
   Core& core_;
   Facts& facts_;

@@ -315,6 +315,45 @@ TEST_F(Leased, AFileThatOthersChangedIsHereAtOnceAlsoForWhoHasItOpen) {
   EXPECT_EQ(server.seen(schema::Request::kRead), reads);
 }
 
+TEST_F(Leased, WhoReadsAFileThatOthersChangedBeforeItIsHereWaitsForIt) {
+  server.put("a", "old");
+  (void)list(kRootNode);
+  close(open("a", O_RDONLY));
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 100), "old");
+  server.put("a", "new");
+  schema::Request request = push(server.node_of("a").handle(), true);
+  request.mutable_invalidate()->set_changed(true);
+  filesystem->handle_pushed(request, [] {});
+  scheduler.run();  // the kernel has dropped the pages
+  const auto reads = server.seen(schema::Request::kRead);
+  auto one = begin_read(file, 0, 100);
+  auto two = begin_read(file, 1, 100);
+  EXPECT_EQ(text_of(finished(one)), "new");
+  EXPECT_EQ(text_of(finished(two)), "ew");
+  EXPECT_EQ(server.seen(schema::Request::kRead), reads);
+}
+
+// The kernel drops pages behind the reads of them that it has begun.
+TEST_F(Leased, WhoWaitsForAFileDoesNotHoldUpThatItsPagesAreDropped) {
+  server.put("a", "old");
+  (void)list(kRootNode);
+  close(open("a", O_RDONLY));
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 100), "old");
+  server.put("a", "new");
+  schema::Request request = push(server.node_of("a").handle(), true);
+  request.mutable_invalidate()->set_changed(true);
+  filesystem->handle_pushed(request, [] {});
+  scheduler.run();
+  auto begun = begin_read(file, 0, 100);
+  scheduler.hold_notifications();
+  filesystem->handle_pushed(request, [] {});
+  EXPECT_EQ(text_of(finished(begun)), "new");
+  scheduler.let_notifications_go();
+  settle();
+}
+
 // The answer with the new bytes is overtaken by the news that they are old.
 TEST_F(Leased, BytesThatAPushOvertookAreNotReadByWhoHasTheFileOpen) {
   server.put("a", "one");

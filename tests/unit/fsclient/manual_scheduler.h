@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 
 #include "fsclient/scheduler.h"
 
@@ -13,7 +14,14 @@ class ManualScheduler final : public Scheduler {
   TimePoint now() const override { return now_; }
   void post(Task task) override { tasks_.push_back(std::move(task)); }
   void post_after(Duration delay, Task task) override { timed_.emplace(now_ + delay, std::move(task)); }
-  void post_notification(Task task) override { tasks_.push_back(std::move(task)); }
+  void post_notification(Task task) override { (held_ ? *held_ : tasks_).push_back(std::move(task)); }
+
+  // The kernel takes in nothing until it is told to go on.
+  void hold_notifications() { held_.emplace(); }
+  void let_notifications_go() {
+    for (Task& task : *held_) tasks_.push_back(std::move(task));
+    held_.reset();
+  }
 
   // Runs what is due now. True if there was anything.
   bool run() {
@@ -40,6 +48,7 @@ class ManualScheduler final : public Scheduler {
  private:
   TimePoint now_{std::chrono::hours(1)};
   std::deque<Task> tasks_;
+  std::optional<std::deque<Task>> held_;
   std::multimap<TimePoint, Task> timed_;
 };
 

@@ -128,11 +128,11 @@ bool Filesystem::answer_here(WaitingOpen& open) {
 
 // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
 void Filesystem::answer_after_attributes(const Inode& inode, Done<OpenReply> done, Result<OpenReply> result) {
-  core_.scheduler.post_notification([&kernel = core_.kernel, id = inode.id, done = std::move(done),
-                                     result = std::move(result)]() mutable {
-    kernel.invalidate_attributes(id);
-    done(std::move(result));
-  });
+  core_.scheduler.post_notification(
+      [&kernel = core_.kernel, id = inode.id, done = std::move(done), result = std::move(result)]() mutable {
+        kernel.invalidate_attributes(id);
+        done(std::move(result));
+      });
 }
 
 std::optional<OpenReply> Filesystem::open_here(const InodePointer& inode, std::uint32_t flags) {

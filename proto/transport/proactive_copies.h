@@ -18,13 +18,14 @@ class ProactiveCopies {
  public:
   // Header and body of a message that counts as small: what a few packets carry.
   static constexpr ByteCount kMessageMax = 16 * 1024;
-  // What a copy costs: a packet's time at 1 Gbit/s and some of both ends' processors. What it saves is a round
-  // trip, as often as packets get lost: at 100 ms it is worth its price from one loss in 5000 on.
+  // What a copy costs: a packet's time at 1 Gbit/s and some of both ends' processors. What it saves is a
+  // round trip, as often as packets get lost: at 100 ms it is worth its price from one loss in 5000 on.
   static constexpr Duration kCost = 20us;
 
   // A piece of a small, urgent message went out for the first time.
   void handle_sent(TimePoint now, const SentFrame& frame, Duration rtt) {
-    if (loss() * to_seconds(rtt) > to_seconds(kCost)) waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
+    if (loss() * to_seconds(rtt) > to_seconds(kCost))
+      waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
   // What the path does to packets; and how many bytes went out, of which copies may be a small part.
   void handle_settled(std::uint64_t acked, std::uint64_t lost) {

@@ -199,7 +199,8 @@ TEST_F(Lent, AListingTellsOnlyWhatTheKernelDoesNotHave) {
   EXPECT_EQ(listed().size(), 2u) << "it would not have it for long";
 }
 
-// A kernel short of memory asks for the listing again: told the files' attributes, it would forget their ACLs.
+// A kernel short of memory asks for the listing again: told the files' attributes, it would forget their
+// ACLs.
 TEST_F(Lent, AListingWhosePagesTheKernelDroppedLeavesItTheFilesForTheRestOfTheLoan) {
   server.put("a", "x");
   EXPECT_EQ(listed().size(), 1u);

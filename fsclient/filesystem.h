@@ -320,8 +320,9 @@ class Filesystem {
   void open_to_read(const std::shared_ptr<WaitingOpen>& open);
   // An open that needs no server: all bytes were fetched ahead for it.
   [[nodiscard]] std::optional<OpenReply> open_here(const InodePointer& inode, std::uint32_t flags);
-  bool answer_here(WaitingOpen& open);
-  void answer_after_attributes(const Inode& inode, Done<OpenReply> done, Result<OpenReply> result);
+  bool answer_here(const std::shared_ptr<WaitingOpen>& open);
+  void heed_interrupt(const std::shared_ptr<WaitingOpen>& open);
+  void after_attributes_dropped(const Inode& inode, std::move_only_function<void()> then);
   // Opens at the server what is open here only, before something is done that a file without a server's open
   // does not survive. `then` runs in any case.
   void open_at_server(const Asker& asker, const InodePointer& inode, std::move_only_function<void()> then);

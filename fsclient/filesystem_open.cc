@@ -69,6 +69,7 @@ void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenRe
     waiting->inode = *found;
     waiting->flags = flags;
     waiting->done = std::move(done);
+    small_files_.note_open(*found);
     return open_to_read(waiting);
   }
   if (in_log({*found}))
@@ -87,8 +88,7 @@ void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenRe
 
 void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   if (open->ended) return;
-  small_files_.note_open(open->inode);
-  if (answer_here(*open)) return;
+  if (answer_here(open)) return;
   std::move_only_function<void()> again = [this, open] { open_to_read(open); };
   if (in_log({open->inode})) {
     if (!open->ended.exchange(true))
@@ -100,10 +100,14 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
     return;
   }
   if (!small_files_.wait_for(*open->inode, again)) {
-    if (answer_here(*open)) return;  // its bytes came between the two looks
+    if (answer_here(open)) return;  // its bytes came between the two looks
     if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
     return;
   }
+  heed_interrupt(open);
+}
+
+void Filesystem::heed_interrupt(const std::shared_ptr<WaitingOpen>& open) {
   if (!open->asker.interrupt) return;
   open->asker.interrupt->on_fire([this, weak = std::weak_ptr(open)] {
     core_.scheduler.post_after(core_.path.interrupt_grace(), [weak] {
@@ -113,25 +117,28 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   });
 }
 
-bool Filesystem::answer_here(WaitingOpen& open) {
-  const std::optional<OpenReply> opened = open_here(open.inode, open.flags);
+bool Filesystem::answer_here(const std::shared_ptr<WaitingOpen>& open) {
+  const std::optional<OpenReply> opened = open_here(open->inode, open->flags);
   if (!opened) return false;
-  if (open.ended.exchange(true)) {
-    release(opened->handle, std::nullopt);
-  } else if (opened->keep_cache) {
-    open.done(*opened);
+  auto answer = [this, open, reply = *opened] {
+    if (open->ended.exchange(true)) return release(reply.handle, std::nullopt);
+    open->done(reply);
+  };
+  if (opened->keep_cache) {
+    answer();
   } else {
-    answer_after_attributes(*open.inode, std::move(open.done), *opened);
+    heed_interrupt(open);
+    after_attributes_dropped(*open->inode, std::move(answer));
   }
   return true;
 }
 
 // The kernel cuts every read at the size it knows: it must ask anew before the program reads.
-void Filesystem::answer_after_attributes(const Inode& inode, Done<OpenReply> done, Result<OpenReply> result) {
+void Filesystem::after_attributes_dropped(const Inode& inode, std::move_only_function<void()> then) {
   core_.scheduler.post_notification(
-      [&kernel = core_.kernel, id = inode.id, done = std::move(done), result = std::move(result)]() mutable {
+      [&kernel = core_.kernel, id = inode.id, then = std::move(then)]() mutable {
         kernel.invalidate_attributes(id);
-        done(std::move(result));
+        then();
       });
 }
 
@@ -216,7 +223,8 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     Result<OpenReply> result = opened(inode, reply->message.open(), flags, Told(started, reply->message, {}),
                                       body.bytes.first(reply->body_size));
     if (!result || !others_changed(shown_before, *inode)) return done(std::move(result));
-    answer_after_attributes(*inode, std::move(done), std::move(result));
+    after_attributes_dropped(
+        *inode, [done = std::move(done), result = std::move(result)]() mutable { done(std::move(result)); });
   };
   // Once only, for reading too: an open that was done twice would leave one that nobody closes.
   remote_.mutate_with_body(asker, std::move(call), schema::Reply::kOpen, std::move(answered));

@@ -40,6 +40,13 @@ struct FlushWaiter {
 };
 
 // The part of an inode that only regular files need.
+// A file's bytes, fetched ahead (small_files.h).
+enum class AskedAhead : std::uint8_t {
+  kNo,
+  kOnItsWay,
+  kBehindDrop,  // here, but the kernel has to drop older ones first
+};
+
 struct FileState {
   FileState(BlockCache& cache, std::weak_ptr<Inode> inode) : data(cache, std::move(inode)) {}
 
@@ -72,11 +79,12 @@ struct FileState {
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
 
   // What small_files.h knows of it.
-  Ahead ahead;               // all bytes were fetched ahead; while it holds, one open needs no server
-  bool asked_ahead = false;  // they are on their way
+  Ahead ahead;  // all bytes were fetched ahead; while it holds, one open needs no server
+  AskedAhead asked_ahead = AskedAhead::kNo;
   TimePoint opened_at = TimePoint::min();
   std::uint64_t streamed = 0;  // its place among the files nobody has opened yet; 0: none
-  std::vector<std::move_only_function<void()>> ahead_waiters;  // run when they are there, or will not come
+  // Run when they are there or will not come, and once before if they have to wait for a drop of pages.
+  std::vector<std::move_only_function<void()>> ahead_waiters;
 
   // Kept_blocks.h asks the server of which change the file is: who waits to hear it.
   std::vector<std::move_only_function<void(std::uint64_t)>> waiting_for_change;

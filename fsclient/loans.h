@@ -46,8 +46,8 @@ class Loans {
   static constexpr Duration kLoan = std::chrono::seconds(90);
   // What ends within so much time is lent again by a listing ...
   static constexpr Duration kRest = std::chrono::seconds(15);
-  // ... and by one that the kernel begins to keep. (Of one that it has it may have dropped the pages, for
-  // want of memory: what it has of the files is good as long as it was to be.)
+  // ... and by one that the kernel begins to keep. One that it kept and dropped the pages of, for want of
+  // memory, is told as the first.
   static constexpr Duration kRestOfKept = kLoan / 2;
   // How long the kernel may use what is under a lease, but changing.
   static constexpr Duration kUnsettled = std::chrono::seconds(1);

@@ -42,11 +42,10 @@ void Reader::advance(const Operation& op) {
   if (op->ended) return;
   FileData& data = inode.file->data;
   const Interval range{op->range.begin, std::min(op->range.end, inode.size())};
-  if (range.empty()) return end(*op, ReadPieces{}, after);
-  // Asking for it as well would take longer.
-  if (inode.file->asked_ahead && !data.has(range) && !std::exchange(op->waited_ahead, true))
+  if (comes_ahead(*inode.file, range) && !std::exchange(op->waited_ahead, true))
     return inode.file->ahead_waiters.push_back([this, op] { proceed(op); });
-  inode.file->data_handed_out = true;
+  inode.file->data_handed_out = true;  // also when it is nothing: the kernel fills a page with zeros
+  if (range.empty()) return end(*op, ReadPieces{}, after);
   const bool first_round = op->rounds++ == 0;
   if (first_round) {
     op->held = range;
@@ -74,6 +73,14 @@ void Reader::advance(const Operation& op) {
     kept_.keep(inode, range);
   }
   end(*op, data.lend(range), after);
+}
+
+// Asking for it as well would take longer. What waits for a drop of pages would wait for ever, since the
+// kernel drops none that it is reading; and bytes for a file of which others were handed out are not taken
+// in.
+bool Reader::comes_ahead(const FileState& file, Interval range) {
+  return file.asked_ahead == AskedAhead::kOnItsWay && !file.data_handed_out && !range.empty() &&
+         !file.data.has(range);
 }
 
 // The disk reads and checks whole blocks.

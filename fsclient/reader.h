@@ -1,8 +1,9 @@
 // Answers reads: from the file's data in memory, else by fetching what is missing, and fetches ahead of
 // readers that go in order.
 //
-// A read waits for exactly the fetches that bring its bytes, in any order of arrival, and is answered
-// on a worker thread; a read whose bytes are there is answered on the thread that asks.
+// A read waits for exactly the fetches that bring its bytes, in any order of arrival (and before them for
+// SmallFiles, if that has asked for the file), and is answered on a worker thread; a read whose bytes are
+// there is answered on the thread that asks.
 #pragma once
 
 #include <functional>
@@ -64,6 +65,7 @@ class Reader {
 
   void proceed(const Operation& op);
   void advance(const Operation& op);
+  [[nodiscard]] static bool comes_ahead(const FileState& file, Interval range);
   [[nodiscard]] ByteCount grain_of(const OpenFile& file, Interval range) const;
   [[nodiscard]] bool may_wait(const Operation& op, Interval range);
   void leave(ByteCount size);

@@ -27,7 +27,7 @@ void SmallFiles::note_open(const std::shared_ptr<Inode>& file) {
     if (!file->file || file->size() > kFileMax) return;
     parent = file->parent.lock();
     open.streamed = std::exchange(file->file->streamed, 0);
-    open.expected = open.streamed != 0 || file->file->asked_ahead;
+    open.expected = open.streamed != 0 || file->file->asked_ahead != AskedAhead::kNo;
     opened_before = std::exchange(file->file->opened_at, now);
   }
   if (!parent) return;
@@ -84,7 +84,7 @@ void SmallFiles::fetch_again(const std::shared_ptr<Inode>& file) {
 
 bool SmallFiles::wait_for(Inode& file, std::move_only_function<void()>& then) {
   const std::lock_guard lock(file.mutex);
-  if (!file.file || !file.file->asked_ahead) return false;
+  if (!file.file || file.file->asked_ahead == AskedAhead::kNo) return false;
   file.file->ahead_waiters.push_back(std::move(then));
   return true;
 }
@@ -168,9 +168,10 @@ bool SmallFiles::claim(Inode& file, std::optional<TimePoint> unopened_since, Byt
   if (!file.file || file.size() > kFileMax) return false;
   FileState& state = *file.file;
   if (unopened_since && (!file.open_files.empty() || state.opened_at >= *unopened_since)) return false;
-  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead || !state.data.all_settled())
+  if (core_.foresight.may_take(state.ahead, now) || state.asked_ahead != AskedAhead::kNo ||
+      !state.data.all_settled())
     return false;
-  state.asked_ahead = true;
+  state.asked_ahead = AskedAhead::kOnItsWay;
   size = file.size();
   if (!state.version.mixed() && state.data.has({0, size}))
     known_change = state.version.value();
@@ -223,23 +224,15 @@ void SmallFiles::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
   if (!reply && reply.error().code == ErrorCode::kUnsupported) unknown_ = true;
   for (const Folder& folder : request->folders)
     for (const auto& file : folder.files)
-      if (!request->later.contains(file.get())) release(*file);
+      if (!request->later.contains(file.get())) release(*file, AskedAhead::kNo);
   core_.cache.trim();
 }
 
-// It is there, or will not come.
-void SmallFiles::release(Inode& file) {
-  {
-    const std::lock_guard lock(file.mutex);
-    file.file->asked_ahead = false;
-  }
-  wake(file);
-}
-
-void SmallFiles::wake(Inode& file) {
+void SmallFiles::release(Inode& file, AskedAhead next) {
   std::vector<std::move_only_function<void()>> waiters;
   {
     const std::lock_guard lock(file.mutex);
+    file.file->asked_ahead = next;
     waiters.swap(file.file->ahead_waiters);
   }
   for (auto& waiter : waiters) waiter();
@@ -284,10 +277,10 @@ void SmallFiles::take_in(const std::shared_ptr<Request>& request, const Folder& 
   // Somebody was still reading what was there before: the kernel has to drop it first. For that it waits for
   // the reads it has begun: they must not wait for what comes after it.
   request->later.insert(file.get());
-  wake(*file);
+  release(*file, AskedAhead::kBehindDrop);
   core_.scheduler.post_notification([this, file, told, bytes, answer] {
     core_.scheduler.post([this, file, told, bytes, answer] {
-      if (!take_in_bytes(file, told, bytes, answer)) release(*file);
+      if (!take_in_bytes(file, told, bytes, answer)) release(*file, AskedAhead::kNo);
       core_.cache.trim();
     });
   });
@@ -341,7 +334,7 @@ void SmallFiles::bring(const std::shared_ptr<Inode>& file, std::uint64_t change,
   const MutableSharedBytes target = allocate_bytes(size);
   kept_.read(file, {0, size}, target, change, [this, file, target, number, ahead](std::uint64_t brought) {
     if (brought != 0) take_in_kept(*file, {target.owner, target.bytes}, brought, ahead, number);
-    release(*file);
+    release(*file, AskedAhead::kNo);
   });
 }
 

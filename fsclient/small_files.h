@@ -105,8 +105,8 @@ class SmallFiles {
              std::uint64_t number);
   void take_in_kept(Inode& file, const SharedBytes& bytes, std::uint64_t change, Ahead ahead,
                     std::uint64_t number);
-  void release(Inode& file);
-  static void wake(Inode& file);
+  // How the file is waited for from now on; who has waited until now goes on.
+  static void release(Inode& file, AskedAhead next);
 
   Core& core_;
   Facts& facts_;

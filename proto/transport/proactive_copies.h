@@ -24,7 +24,7 @@ class ProactiveCopies {
 
   // A piece of a small, urgent message went out for the first time.
   void handle_sent(TimePoint now, const SentFrame& frame, Duration rtt) {
-    if (loss() * to_seconds(rtt) > to_seconds(kCost))
+    if (loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost))
       waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
   // What the path does to packets; and how many bytes went out, of which copies may be a small part.
@@ -64,7 +64,10 @@ class ProactiveCopies {
   static constexpr ByteCount kShareOfBusyLine = 16;
   static constexpr ByteCount kAllowanceMax = 64 * 1024;
   static constexpr double kMemoryPackets = 40'000;
-  // A new path is taken for one that loses packets: a mount's first steps are the ones that people watch.
+  // One longer than this is taken for this one: a path on which nothing gets lost needs no copies.
+  static constexpr Duration kRttMax = 300ms;
+  // A new path is taken for one that loses packets: a mount's first steps are the ones that people watch,
+  // from 20 ms on.
   static constexpr double kSettledBefore = 1000;
   static constexpr double kLostBefore = 1;
 

@@ -334,7 +334,8 @@ TEST_F(Leased, WhoReadsAFileThatOthersChangedBeforeItIsHereWaitsForIt) {
   EXPECT_EQ(server.seen(schema::Request::kRead), reads);
 }
 
-// The kernel drops pages behind the reads of them that it has begun.
+// The kernel drops pages behind the reads of them that it has begun: none of these may wait for what comes
+// after the drop.
 TEST_F(Leased, WhoWaitsForAFileDoesNotHoldUpThatItsPagesAreDropped) {
   server.put("a", "old");
   (void)list(kRootNode);
@@ -344,14 +345,28 @@ TEST_F(Leased, WhoWaitsForAFileDoesNotHoldUpThatItsPagesAreDropped) {
   server.put("a", "new");
   schema::Request request = push(server.node_of("a").handle(), true);
   request.mutable_invalidate()->set_changed(true);
-  filesystem->handle_pushed(request, [] {});
-  scheduler.run();
-  auto begun = begin_read(file, 0, 100);
   scheduler.hold_notifications();
   filesystem->handle_pushed(request, [] {});
-  EXPECT_EQ(text_of(finished(begun)), "new");
+  auto before_the_answer = begin_read(file, 0, 100);
+  EXPECT_EQ(text_of(finished(before_the_answer)), "new");
+  filesystem->handle_pushed(push(server.node_of("a").handle(), true), [] {});
+  auto after_it = begin_read(file, 0, 100);
+  EXPECT_EQ(text_of(finished(after_it)), "new");
   scheduler.let_notifications_go();
   settle();
+}
+
+// The kernel fills a page with zeros behind what it is told.
+TEST_F(Leased, AReadOfNothingIsDroppedWhenOthersWriteThere) {
+  server.put("a", "");
+  (void)list(kRootNode);
+  const Handle file = open("a", O_RDONLY);
+  EXPECT_EQ(read(file, 0, 100), "");
+  server.put("a", "new");
+  kernel.inodes.clear();
+  filesystem->handle_pushed(push(server.node_of("a").handle(), true), [] {});
+  settle();
+  EXPECT_THAT(kernel.inodes, testing::Contains(lookup("a").node));
 }
 
 // The answer with the new bytes is overtaken by the news that they are old.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <map>
 #include <optional>
@@ -215,7 +216,8 @@ TEST_F(Logged, AFileThatWasMovedAwayIsNotChangedBehindOthers) {
     const std::string to = in_mount(name + "/f");
     ASSERT_EQ(
         link ? ::link(in_mount("d/f").c_str(), to.c_str()) : ::rename(in_mount("d/f").c_str(), to.c_str()),
-        0);
+        0)
+        << name << ": " << std::strerror(errno);
     const std::string seen = (other / (name + "/f")).string();
     for (int round = 0; round < 20; ++round) {
       const std::string content = "round " + std::to_string(round);

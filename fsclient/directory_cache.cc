@@ -97,9 +97,9 @@ Learnt DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, con
       known.inode.swap(own.inode);  // the old one goes after the lock
       known.learnt = learnt;
       known.ahead.forget();
+      note_changed_locked(directory, own.name);
     }
   }
-  for (const OwnName& own : names) note_changed(directory, own.name);
   if (grown > 0) note_used(directory.shared_from_this(), grown);
   return learnt;
 }
@@ -113,23 +113,21 @@ void DirectoryCache::taken_back(Inode& directory, std::string_view name) {
 }
 
 void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
-  {
-    std::shared_ptr<Inode> old;  // goes after the lock
-    const std::lock_guard lock(directory.mutex);
-    if (!directory.directory) return;
-    Directory& known = *directory.directory;
-    // It is not known any more, but the kernel may still have it.
-    if (const auto found = known.names.find(name); found != known.names.end())
-      old = std::exchange(found->second, {}).inode;
-    known.names_complete.forget();
-    known.names_complete_ahead.forget();
-  }
-  note_changed(directory, name);
-}
-
-void DirectoryCache::note_changed(Inode& directory, std::string_view name) {
+  std::shared_ptr<Inode> old;  // goes after the lock
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory) return;
+  Directory& known = *directory.directory;
+  // It is not known any more, but the kernel may still have it.
+  if (const auto found = known.names.find(name); found != known.names.end())
+    old = std::exchange(found->second, {}).inode;
+  known.names_complete.forget();
+  known.names_complete_ahead.forget();
+  note_changed_locked(directory, name);
+}
+
+// In one step with the change itself: a listing that ended in between would take the name for one that is
+// gone, and say that it knows all there are.
+void DirectoryCache::note_changed_locked(Inode& directory, std::string_view name) {
   directory.attributes.expire(core_.scheduler.now());
   core_.loans.withdraw_locked(directory);
   Directory& known = *directory.directory;

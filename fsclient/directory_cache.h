@@ -130,7 +130,7 @@ class DirectoryCache {
   void take_in(const std::shared_ptr<Load>& load, TimePoint started);
   void add_page(const std::shared_ptr<Load>& load, const schema::Reply& reply, TimePoint started);
   void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
-  void note_changed(Inode& directory, std::string_view name);
+  void note_changed_locked(Inode& directory, std::string_view name);
   std::vector<std::string> drop_names(Inode& directory);
   void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);
   static void note_place(Inode& inode, Inode& directory, std::string_view name, std::string_view link_target);

@@ -1,4 +1,7 @@
 // Names and attributes: what is remembered, for how long, and what makes it forgotten.
+#include <barrier>
+#include <thread>
+
 #include "client.h"
 
 namespace tusk::client {
@@ -95,6 +98,39 @@ TEST_F(Knowing, AListingThatCrossesARemovalDoesNotBringTheNameBack) {
   EXPECT_TRUE(finished(listed));
   EXPECT_TRUE(finished(removed));
   EXPECT_EQ(lookup("a").node, NodeId());
+  filesystem->close_directory(directory);
+}
+
+// Answers arrive on another thread than the one that takes listings in.
+TEST_F(Knowing, AListingThatEndsWhileANameIsMadeLeavesItKnown) {
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
+  for (int round = 0; round < 5'000; ++round) {
+    const std::string name = "n" + std::to_string(round);
+    auto listed = new_answer<void>();
+    filesystem->read_directory(
+        {}, directory, 0, false, [](const DirectoryEntryOut&) { return true; }, into(listed));
+    ASSERT_EQ(server.waiting().size(), 1u);
+    server.execute(0);
+    server.deliver();  // to be taken in by the scheduler
+    auto made = new_answer<CreateReply>();
+    filesystem->create({}, kRootNode, name, 0644, O_RDWR, into(made));
+    server.execute(0);
+    std::barrier start(2);
+    std::thread network([&] {
+      start.arrive_and_wait();
+      server.deliver();
+    });
+    start.arrive_and_wait();
+    scheduler.run();
+    network.join();
+    ASSERT_TRUE(finished(listed));
+    const Result<CreateReply> created = finished(made);
+    ASSERT_TRUE(created);
+    ASSERT_EQ(lookup(name).node, created->entry.node) << name;
+    close(created->open.handle);
+    server.erase(name);
+    scheduler.advance(std::chrono::seconds(2));
+  }
   filesystem->close_directory(directory);
 }
 

@@ -215,8 +215,7 @@ TEST_F(Logged, AFileThatWasMovedAwayIsNotChangedBehindOthers) {
     write_file(in_mount("d/f"), "one");
     const std::string to = in_mount(name + "/f");
     ASSERT_EQ(
-        link ? ::link(in_mount("d/f").c_str(), to.c_str()) : ::rename(in_mount("d/f").c_str(), to.c_str()),
-        0)
+        link ? ::link(in_mount("d/f").c_str(), to.c_str()) : ::rename(in_mount("d/f").c_str(), to.c_str()), 0)
         << name << ": " << std::strerror(errno);
     const std::string seen = (other / (name + "/f")).string();
     for (int round = 0; round < 20; ++round) {

@@ -80,6 +80,7 @@ struct Directory {
   std::uint32_t walks = 0;                  // WALKs on their way that will tell its listing
   std::shared_ptr<ListingLoad> awaiting;    // a listing that begins with what they tell
   std::uint64_t streamed = 0;               // its place among the listings nobody has come to yet; 0: none
+  bool listed_beside_name = false;          // when it was looked up, and nobody has come to it since
 
   // When names here were last changed by this mount or taken back: answers to questions asked before may
   // tell what was before.

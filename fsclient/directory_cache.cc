@@ -520,6 +520,16 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
   return inodes;
 }
 
+void DirectoryCache::learn_beside_name(const std::shared_ptr<Inode>& directory,
+                                       const schema::WalkListing& listing, const Told& told) {
+  {
+    const std::lock_guard lock(directory->mutex);
+    if (!directory->directory) return;
+    directory->directory->listed_beside_name = true;
+  }
+  (void)learn_ahead(directory, listing, told);
+}
+
 void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,
                                       const std::shared_ptr<Inode>& inode, const Told& told) {
   const Learnt learnt = told.learnt(core_.scheduler.now());

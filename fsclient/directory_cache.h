@@ -93,6 +93,9 @@ class DirectoryCache {
   // null: the server could not examine it.
   std::vector<std::shared_ptr<Inode>> learn_ahead(const std::shared_ptr<Inode>& directory,
                                                   const schema::WalkListing& listing, const Told& told);
+  // The same of one that came with the answer to who looked its directory up.
+  void learn_beside_name(const std::shared_ptr<Inode>& directory, const schema::WalkListing& listing,
+                         const Told& told);
   // One entry of a directory that was asked for in the same way.
   void learn_name_ahead(Inode& directory, std::string_view name, const std::shared_ptr<Inode>& inode,
                         const Told& told);

@@ -11,6 +11,8 @@ namespace tusk::client {
 namespace {
 
 constexpr std::uint32_t kRenameExchange = 2;  // RENAME_EXCHANGE
+// Some 70 entries: what is sent twice where packets get lost (proactive_copies.h), and soon here.
+constexpr std::uint32_t kListingBesideName = 8 * 1024;
 
 }  // namespace
 
@@ -54,6 +56,8 @@ void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, con
   request.mutable_lookup()->set_parent(directory->handle());
   request.mutable_lookup()->set_name(name);
   request.mutable_lookup()->set_tell_absence(true);
+  if (core_.foresight.allowed() && !core_.path.slow())
+    request.mutable_lookup()->set_listing_bytes(kListingBesideName);
   remote_.ask(asker, std::move(request), schema::Reply::kNode,
               [this, directory, name, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
@@ -64,7 +68,11 @@ void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, con
                 if (absent) return done(NameLearnt{nullptr, names_.learn_absent(*directory, name, told)});
                 const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
                 if (!inode) return done(std::unexpected(inode.error()));
-                done(NameLearnt{*inode, names_.learn(*directory, name, *inode, told)});
+                const Learnt learnt = names_.learn(*directory, name, *inode, told);
+                if (const schema::NodeReply& node = reply->message.node(); node.has_listing())
+                  names_.learn_beside_name(*inode, node.listing(),
+                                           Told(started, reply->message, node.listing().names()));
+                done(NameLearnt{*inode, learnt});
               });
 }
 

@@ -49,6 +49,7 @@ void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directo
   std::shared_ptr<Inode> parent;
   std::uint64_t streamed = 0;
   bool here = false;
+  bool by_chance = false;  // it is here, which says nothing of those beside it
   bool coming = false;
   {
     const std::lock_guard lock(directory->mutex);
@@ -56,6 +57,7 @@ void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directo
     Directory& known = *directory->directory;
     parent = directory->parent.lock();
     streamed = std::exchange(known.streamed, 0);
+    by_chance = std::exchange(known.listed_beside_name, false) && streamed == 0;
     coming = known.walks > 0;
     if (known.listing && known.listing->complete && !known.listing->outdated)
       here = core_.trust.may_use(Fact::kListing, known.listing->learnt, now) ||
@@ -68,7 +70,7 @@ void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directo
   begin_if_new(now);
   core_.foresight.note_step(now);
   if (streamed != 0 && here) use(streamed);
-  if (parent && !here && !coming) miss(parent, directory, now);
+  if (parent && (!here || by_chance) && !coming) miss(parent, directory, now);
   if (parent) remember_child(*parent, directory);
   ask_more(asker);
 }

@@ -31,7 +31,8 @@ constexpr std::uint32_t kWalkBytesMax = 1 << 20;  // of listings before they are
 constexpr std::size_t kWalkUnsentBytesMax =
     4 << 20;                             // of those that are made and not sent: the client has them
 constexpr int kListingsKnownMax = 4096;  // of one WALK
-constexpr int kNamesAtOnceMax = 4096;    // of one WALK or READ_FILES, with the directories they are in
+constexpr std::size_t kListingBesideNameMax = 64 * 1024;  // that LOOKUP tells
+constexpr int kNamesAtOnceMax = 4096;  // of one WALK or READ_FILES, with the directories they are in
 constexpr ByteCount kConnectionBodyBytesMax = 256ull << 20;  // bulk replies waiting for one client
 
 // A connection that has entered an export: with what right, as part of which session.

@@ -8,6 +8,11 @@
 #include <string>
 
 namespace tusk::server {
+namespace {
+
+constexpr std::size_t kEntryHeadBytes = 4;  // its tag and length
+
+}  // namespace
 
 Result<bool> DirectoryReader::next(RawEntry& entry) {
   if (place_ == filled_) {
@@ -45,6 +50,38 @@ Examined examine(Call& call, const SharedFd& directory, std::string_view handle,
     if (size > 0) entry.set_link_target(target.data(), static_cast<std::size_t>(size));
   }
   return Examined::kYes;
+}
+
+Result<bool> list_whole(Call& call, const NodeTable::Found& directory, schema::WalkListing& listing,
+                        std::size_t& left) {
+  if (!S_ISDIR(directory.status.stx_mode)) return fail(from_errno(ENOTDIR));
+  listing.set_names(call.cover_names(directory.handle, *directory.fd));
+  TUSK_ASSIGN(Fd fd, reopen(*directory.fd, O_RDONLY | O_DIRECTORY));
+  DirectoryReader reader(std::move(fd));
+  RawEntry raw{};
+  while (true) {
+    TUSK_ASSIGN(const bool more, reader.next(raw));
+    if (!more) return reader.ended();
+    if (raw.dots()) continue;
+    schema::DirEntry& entry = *listing.add_entries();
+    entry.set_name(raw.name.data(), raw.name.size());
+    switch (examine(call, directory.fd, directory.handle, entry)) {
+      case Examined::kVanished:
+        listing.mutable_entries()->RemoveLast();
+        continue;
+      case Examined::kNo:
+        entry.set_type(raw.type);
+        entry.set_ino(export_ino(device_of(directory.status), raw.ino, call.nodes().root_device()));
+        break;
+      case Examined::kYes:  // its node says both
+        entry.clear_type();
+        entry.clear_ino();
+        break;
+    }
+    const std::size_t size = entry.ByteSizeLong() + kEntryHeadBytes;
+    if (size > left) return false;
+    left -= size;
+  }
 }
 
 }  // namespace tusk::server

@@ -49,4 +49,9 @@ enum class Examined : std::uint8_t { kYes, kNo, kVanished };
 [[nodiscard]] Examined examine(Call& call, const SharedFd& directory, std::string_view handle,
                                schema::DirEntry& entry);
 
+// All entries of a directory, and that nothing else is in it, as far as `left` bytes go, which becomes less
+// by what they take. False: there is no room for all of them.
+[[nodiscard]] Result<bool> list_whole(Call& call, const NodeTable::Found& directory,
+                                      schema::WalkListing& listing, std::size_t& left);
+
 }  // namespace tusk::server

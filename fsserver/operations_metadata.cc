@@ -1,8 +1,10 @@
 // Operations on one inode's facts: lookup, getattr, setattr, readlink, statfs.
 #include <sys/statfs.h>
 
+#include <algorithm>
 #include <climits>
 
+#include "fsserver/directory_reader.h"
 #include "fsserver/file_change.h"
 #include "fsserver/operations.h"
 
@@ -77,6 +79,15 @@ Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& req
   return {};
 }
 
+// Who looks up a directory is likely to list it, or to look for something in it.
+void tell_listing(Call& call, const NodeTable::Found& directory, std::size_t limit) {
+  if (call.exclusive_of_another(directory.handle)) return;
+  schema::WalkListing listing;
+  std::size_t left = std::min<std::size_t>(limit, kListingBesideNameMax);
+  const Result<bool> whole = list_whole(call, directory, listing, left);
+  if (whole && *whole) *call.reply.mutable_node()->mutable_listing() = std::move(listing);
+}
+
 }  // namespace
 
 Result<void> lookup(Call& call) {
@@ -88,6 +99,8 @@ Result<void> lookup(Call& call) {
   if (!found && found.error().code == from_errno(ENOENT) && request.tell_absence()) return {};
   if (!found) return std::unexpected(found.error());
   *reply.mutable_node() = call.node_of(*found);
+  if (request.listing_bytes() > 0 && S_ISDIR(found->status.stx_mode))
+    tell_listing(call, *found, request.listing_bytes());
   return {};
 }
 

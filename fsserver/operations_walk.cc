@@ -94,7 +94,7 @@ class SubtreeLister {
     // More than can be sent if it may not have to be: the client keeps none that is larger than an answer.
     const std::size_t room = std::max(own_room, std::min<std::size_t>(unsent_left_, kWalkBytesMax));
     std::size_t left = room;
-    const Result<bool> added = found ? add_entries(*found, listing, left) : false;
+    const Result<bool> added = found ? list_whole(call_, *found, listing, left) : false;
     std::size_t size = own_size + room - left;
     bool whole = added && *added;
     std::vector<Below> below;
@@ -147,40 +147,6 @@ class SubtreeLister {
           entry.has_node() && S_ISDIR(entry.node().attr().mode()))
         below.push_back({i, entry.name(), entry.node().handle()});
     return below;
-  }
-
-  // False: there is no room for all of them.
-  Result<bool> add_entries(const Found& found, schema::WalkListing& listing, std::size_t& left) {
-    if (!S_ISDIR(found.status.stx_mode)) return fail(from_errno(ENOTDIR));
-    call_.lease_names(found.handle, *found.fd);
-    listing.set_names(call_.reply.names());
-    call_.reply.clear_names();
-    TUSK_ASSIGN(Fd fd, reopen(*found.fd, O_RDONLY | O_DIRECTORY));
-    DirectoryReader reader(std::move(fd));
-    RawEntry raw{};
-    while (true) {
-      TUSK_ASSIGN(const bool more, reader.next(raw));
-      if (!more) return reader.ended();
-      if (raw.dots()) continue;
-      schema::DirEntry& entry = *listing.add_entries();
-      entry.set_name(raw.name.data(), raw.name.size());
-      switch (examine(call_, found.fd, found.handle, entry)) {
-        case Examined::kVanished:
-          listing.mutable_entries()->RemoveLast();
-          continue;
-        case Examined::kNo:
-          entry.set_type(raw.type);
-          entry.set_ino(export_ino(device_of(found.status), raw.ino, call_.nodes().root_device()));
-          break;
-        case Examined::kYes:  // its node says both
-          entry.clear_type();
-          entry.clear_ino();
-          break;
-      }
-      const std::size_t size = entry.ByteSizeLong() + kFieldHeadBytes;
-      if (size > left) return false;
-      left -= size;
-    }
   }
 
   void go_deeper(const Found& top, std::vector<Below> below) {

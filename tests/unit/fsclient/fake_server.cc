@@ -299,6 +299,8 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       const auto found = names_.find(message.lookup().name());
       if (found == names_.end()) return fail(from_errno(ENOENT));
       *out.mutable_node()->mutable_node() = node(found->second);
+      if (listing_beside_name && message.lookup().listing_bytes() > 0)
+        *out.mutable_node()->mutable_listing() = *listing_beside_name;
       return reply;
     }
     case schema::Request::kGetattr: {

@@ -54,6 +54,8 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] schema::Node node_of(const std::string& name) { return node(names_.at(name)); }
   // The answer to WALK, with its body; without it this is an older server.
   std::function<void(const schema::WalkRequest&, schema::WalkReply&, std::string& body)> walk;
+  // What is told of whatever is looked up, to who asks for its listing.
+  std::optional<schema::WalkListing> listing_beside_name;
   // Not 0: everything is told under this lease.
   std::uint64_t lease = 0;
   // As the answers to questions that are asked while somebody changes what they tell.

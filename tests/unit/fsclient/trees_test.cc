@@ -93,6 +93,40 @@ TEST_F(Tree, ThatThisMountChangedIsNotAsItWasTold) {
   EXPECT_THAT(list(nodes.at("b")), testing::Contains("new"));
 }
 
+// Beside its name comes what is in a directory.
+class LookedUp : public Tree {
+ protected:
+  LookedUp() {
+    schema::DirEntry& entry = *server.listing_beside_name.emplace().add_entries();
+    entry.set_name("streamed");
+    *entry.mutable_node() = server.node_of("file");
+  }
+};
+
+TEST_F(LookedUp, ADirectoryNeedNotBeListedAnyMore) {
+  const NodeId a = lookup("a").node;
+  EXPECT_EQ(list(a), streamed);
+  auto inside = new_answer<EntryReply>();
+  filesystem->lookup({}, a, "absent", into(inside));
+  EXPECT_EQ(finished(inside)->node, NodeId(0));
+  EXPECT_EQ(server.seen(Request::kReaddir), 0u);
+  EXPECT_EQ(server.seen(Request::kLookup), 1u);
+}
+
+TEST_F(LookedUp, OneAfterTheOtherIsAWalkAllTheSame) {
+  answer_well();
+  (void)list(lookup("a").node);
+  EXPECT_EQ(server.seen(Request::kWalk), 0u);
+  (void)list(lookup("b").node);
+  EXPECT_EQ(server.seen(Request::kWalk), 1u);
+}
+
+TEST_F(LookedUp, AFileHasNothingInItWhateverAServerSays) {
+  const NodeId file = lookup("file").node;
+  EXPECT_FALSE(filesystem->open_directory({}, file));
+  EXPECT_EQ(text_of(finished(begin_read(open("file", O_RDONLY), 0, 100))), "content");
+}
+
 TEST_F(Tree, OfAnOlderServerIsListedAsEver) {
   begin_walk();
   EXPECT_EQ(list(nodes.at("b")), everything);

@@ -69,6 +69,32 @@ class Walking : public testing::Test {
   Mount mount{server};
 };
 
+TEST_F(Walking, OneDirectoryComesWithItsNameIfItIsSmall) {
+  make("a/b");
+  write_file(dir / "a/file", "12345");
+  write_file(dir / "other", "");
+  const auto names_told = [&](std::string_view name, std::uint32_t limit) {
+    Request request;
+    request.mutable_lookup()->set_parent(mount.root());
+    request.mutable_lookup()->set_name(std::string(name));
+    request.mutable_lookup()->set_listing_bytes(limit);
+    const Answer answer = EXPECT_OK(mount.call(request));
+    const schema::NodeReply& reply = answer.reply.node();
+    EXPECT_TRUE(reply.has_node());
+    std::set<std::string> names;
+    for (const schema::DirEntry& entry : reply.listing().entries()) {
+      EXPECT_TRUE(entry.has_node());
+      names.insert(entry.name());
+    }
+    EXPECT_EQ(reply.has_listing(), !names.empty());
+    return names;
+  };
+  EXPECT_EQ(names_told("a", 4096), (std::set<std::string>{"b", "file"}));
+  EXPECT_THAT(names_told("a", 100), testing::IsEmpty()) << "not in part";
+  EXPECT_THAT(names_told("a", 0), testing::IsEmpty());
+  EXPECT_THAT(names_told("other", 4096), testing::IsEmpty()) << "no directory";
+}
+
 TEST_F(Walking, GoesThroughAllThatIsBelow) {
   make("a/b/c");
   make("d");

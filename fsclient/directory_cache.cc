@@ -86,8 +86,7 @@ Learnt DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, con
     if (!directory.directory) return {};
     Directory& all = *directory.directory;
     if (all.names.size() >= 2 * all.counted + kOwnNames) {
-      grown = all.names.size() - all.counted;
-      all.counted = all.names.size();
+      grown = all.counted = all.names.size();
     }
     // Of two changes that crossed nobody here knows which was the last.
     if (directory.changes.count > 1 || told.started < all.names_changed_at) learnt.lease = 0;
@@ -105,11 +104,16 @@ Learnt DirectoryCache::changed(Inode& directory, std::vector<OwnName> names, con
 }
 
 void DirectoryCache::taken_back(Inode& directory, std::string_view name) {
-  changed_somehow(directory, name);
+  std::shared_ptr<Inode> old;  // goes after the lock
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory) return;
-  directory.directory->names.erase(std::string(name));
-  directory.directory->names_taken_back(core_.scheduler.now());
+  Directory& known = *directory.directory;
+  if (const auto found = known.names.find(name); found != known.names.end()) {
+    old.swap(found->second.inode);
+    known.names.erase(found);
+  }
+  note_changed_locked(directory, name);
+  known.names_taken_back(core_.scheduler.now());
 }
 
 void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
@@ -336,6 +340,7 @@ void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::R
   if (page.has_directory()) facts_.learn(*load->directory, page.directory(), told);
 
   std::size_t names = 0;
+  const bool whole = page.end();
   {
     Deferred after;
     const std::lock_guard lock(load->directory->mutex);
@@ -350,9 +355,9 @@ void DirectoryCache::add_page(const std::shared_ptr<Load>& load, const schema::R
     }
     if (page.end()) finish(load, std::nullopt, after);
     wake(*load->listing, after);
-    names = page.end() ? load->listing->entries.size() : 0;
+    names = load->listing->entries.size();
   }
-  if (names > 0) note_used(load->directory, names);
+  if (whole) note_used(load->directory, names);
 }
 
 void DirectoryCache::finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after) {
@@ -367,10 +372,15 @@ void DirectoryCache::finish(const std::shared_ptr<Load>& load, std::optional<Err
       after.add([this, directory = load->directory, gone = std::move(gone)]() mutable {
         facts_.drop_kernel_names(directory, std::move(gone));
       });
-    // Names without a node keep a lookup from answering, so they count as not complete.
     if (load->under_lease && !listing.outdated) listing.learnt.lease = load->lease;
+    // Names without a node keep a lookup from answering, so they count as not complete. So do those that this
+    // mount did something to meanwhile of which it does not know what came of it.
     const bool all_known =
-        std::ranges::all_of(listing.entries, [](const ListedEntry& e) { return e.inode != nullptr; });
+        std::ranges::all_of(listing.entries, [](const ListedEntry& e) { return e.inode != nullptr; }) &&
+        std::ranges::none_of(known.changed_while_loading, [&](const std::string& name) {
+          const auto of = known.names.find(name);
+          return of == known.names.end() || !of->second.learnt.ever();
+        });
     known.names_complete = all_known && !listing.taken_back ? listing.learnt : Learnt{};
     known.names_complete_ahead.forget();
     known.changed_while_loading.clear();
@@ -383,16 +393,25 @@ void DirectoryCache::note_used(const std::shared_ptr<Inode>& directory, std::siz
   std::vector<std::shared_ptr<Inode>> old;
   {
     const std::lock_guard lock(mutex_);
-    recent_.emplace_front(directory, names);
+    if (const auto before = places_.find(directory.get()); before != places_.end())
+      forget_use(before->second);
+    if (names == 0) return;
+    recent_.push_front({directory.get(), directory, names});
+    places_.emplace(directory.get(), recent_.begin());
     names_ += names;
     while (names_ > kNamesMax && recent_.size() > 1) {
-      names_ -= recent_.back().second;
-      if (auto inode = recent_.back().first.lock()) old.push_back(std::move(inode));
-      recent_.pop_back();
+      if (auto inode = recent_.back().inode.lock()) old.push_back(std::move(inode));
+      forget_use(std::prev(recent_.end()));
     }
   }
   for (const auto& inode : old)
     if (inode != directory) facts_.drop_kernel_names(inode, drop_names(*inode));
+}
+
+void DirectoryCache::forget_use(std::list<Use>::iterator use) {
+  names_ -= use->names;
+  places_.erase(use->directory);
+  recent_.erase(use);
 }
 
 std::vector<std::string> DirectoryCache::drop_names(Inode& directory) {
@@ -405,6 +424,7 @@ std::vector<std::string> DirectoryCache::drop_names(Inode& directory) {
   dropped.listing.swap(directory.directory->listing);
   if (dropped.listing) dropped.listing->outdated = true;  // for who still reads it
   directory.directory->names_complete.forget();
+  directory.directory->names_complete_ahead.forget();
   directory.directory->counted = 0;
   for (const auto& [name, known] : dropped.names) names.push_back(name);
   return names;
@@ -412,8 +432,8 @@ std::vector<std::string> DirectoryCache::drop_names(Inode& directory) {
 
 // Names that are out of date, or a server that lies, can have directories hold each other.
 DirectoryCache::~DirectoryCache() {
-  for (const auto& [weak, names] : recent_)
-    if (const auto directory = weak.lock()) drop_names(*directory);
+  for (const Use& use : recent_)
+    if (const auto directory = use.inode.lock()) drop_names(*directory);
 }
 
 // What a whole listing does not tell does not exist, unless this mount just made it.
@@ -483,8 +503,12 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
     if (!directory->directory) return inodes;
     Directory& known = *directory->directory;
     const bool being_read = known.listing && known.listing->loading() && !known.awaiting;
+    // What somebody asked for later says more.
+    const bool newer_here = known.listing && known.listing->complete && !known.listing->outdated &&
+                            known.listing->learnt.at > told.started;
     // A push about a directory that was not known here left no mark on it.
-    if (being_read || known.names_changed_at == told.started || outdated(*directory, told)) return inodes;
+    if (being_read || newer_here || known.names_changed_at == told.started || outdated(*directory, told))
+      return inodes;
     const std::shared_ptr<Listing> listing =
         known.awaiting ? std::exchange(known.awaiting, nullptr)->listing : std::make_shared<Listing>();
     if (known.listing && known.listing != listing) known.listing->outdated = true;
@@ -520,14 +544,21 @@ std::vector<std::shared_ptr<Inode>> DirectoryCache::learn_ahead(const std::share
   return inodes;
 }
 
+std::uint32_t DirectoryCache::listing_wanted_beside(Inode& directory, std::string_view name) {
+  const std::shared_ptr<Inode> inode = last_known(directory, name);
+  if (!inode) return kBesideNameBytes;
+  const std::lock_guard lock(inode->mutex);
+  return inode->directory && leased(*inode) ? 0 : kBesideNameBytes;
+}
+
 void DirectoryCache::learn_beside_name(const std::shared_ptr<Inode>& directory,
-                                       const schema::WalkListing& listing, const Told& told) {
-  {
-    const std::lock_guard lock(directory->mutex);
-    if (!directory->directory) return;
-    directory->directory->listed_beside_name = true;
-  }
-  (void)learn_ahead(directory, listing, told);
+                                       const schema::WalkListing& listed, const Told& told) {
+  if (listed.entries_size() > kBesideNameMax || told.cover == schema::COVER_ONCE) return;
+  (void)learn_ahead(directory, listed, told);
+  const std::lock_guard lock(directory->mutex);
+  if (!directory->directory) return;
+  const std::shared_ptr<Listing>& listing = directory->directory->listing;
+  directory->directory->listed_beside_name = listing && listing->complete && !listing->outdated;
 }
 
 void DirectoryCache::learn_name_ahead(Inode& directory, std::string_view name,

@@ -55,6 +55,10 @@ class DirectoryCache {
   // Names kept beyond their lifetime, over all directories; above it the oldest directories are dropped.
   static constexpr std::size_t kNamesMax = 400'000;
 
+  // Some 70 entries: what is sent twice where packets get lost (proactive_copies.h), and soon taken in.
+  static constexpr std::uint32_t kBesideNameBytes = 8 * 1024;
+  static constexpr int kBesideNameMax = 512;  // entries, whatever a server says
+
   // Names that this mount has made in one directory count from here on.
   static constexpr std::size_t kOwnNames = 256;
 
@@ -93,7 +97,9 @@ class DirectoryCache {
   // null: the server could not examine it.
   std::vector<std::shared_ptr<Inode>> learn_ahead(const std::shared_ptr<Inode>& directory,
                                                   const schema::WalkListing& listing, const Told& told);
-  // The same of one that came with the answer to who looked its directory up.
+  // How much the answer to who looks `name` up may tell of what is in it: nothing if that is known.
+  [[nodiscard]] std::uint32_t listing_wanted_beside(Inode& directory, std::string_view name);
+  // As learn_ahead(), of a listing that came in that way.
   void learn_beside_name(const std::shared_ptr<Inode>& directory, const schema::WalkListing& listing,
                          const Told& told);
   // One entry of a directory that was asked for in the same way.
@@ -115,6 +121,12 @@ class DirectoryCache {
  private:
   using Load = ListingLoad;
 
+  struct Use {
+    const Inode* directory;
+    std::weak_ptr<Inode> inode;  // keeps the address from being used by another
+    std::size_t names;
+  };
+
   [[nodiscard]] std::shared_ptr<Inode> learn_entry(const std::shared_ptr<Inode>& directory,
                                                    const schema::DirEntry& entry, const Told& told,
                                                    bool ahead);
@@ -135,15 +147,18 @@ class DirectoryCache {
   void finish(const std::shared_ptr<Load>& load, std::optional<Error> error, Deferred& after);
   void note_changed_locked(Inode& directory, std::string_view name);
   std::vector<std::string> drop_names(Inode& directory);
+  // So many names are known of it now.
   void note_used(const std::shared_ptr<Inode>& directory, std::size_t names);
+  void forget_use(std::list<Use>::iterator use);
   static void note_place(Inode& inode, Inode& directory, std::string_view name, std::string_view link_target);
   static void wake(Listing& listing, Deferred& after);
 
   Core& core_;
   Facts& facts_;
-  std::mutex mutex_;                                                // leaf
-  std::list<std::pair<std::weak_ptr<Inode>, std::size_t>> recent_;  // whole listings, newest first
-  std::size_t names_ = 0;
+  std::mutex mutex_;       // leaf
+  std::list<Use> recent_;  // newest first, each directory once
+  std::unordered_map<const Inode*, std::list<Use>::iterator> places_;
+  std::size_t names_ = 0;  // of all of them
 };
 
 }  // namespace tusk::client

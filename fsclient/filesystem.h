@@ -291,8 +291,9 @@ class Filesystem {
 
   // What the server says of a name: null, there is none; and for how long that may be used.
   using NameLearnt = std::pair<InodePointer, Learnt>;
+  // `listing_bytes`: so much of what is in it may come with it if it is a directory.
   void ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
-                Done<NameLearnt> done);
+                std::uint32_t listing_bytes, Done<NameLearnt> done);
 
   // Looks again at once at what was taken back and is in use: who waits for it to change waits less.
   void look_again(const schema::InvalidateRequest& request);

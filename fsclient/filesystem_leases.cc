@@ -61,6 +61,7 @@ bool lists_few(Inode& directory) {
   constexpr std::size_t kFew = 256;
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory || !directory.directory->listing) return false;
+  if (directory.directory->listed_beside_name || directory.directory->streamed != 0) return false;
   const Listing& listing = *directory.directory->listing;
   return listing.complete && listing.entries.size() <= kFew;
 }
@@ -72,18 +73,18 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
   if (request.items_size() > kItemsMax) return;
   for (const auto& item : request.items()) {
     const InodePointer inode = core_.inodes.find(item.handle());
-    if (!inode) continue;
+    if (!inode || !core_.inodes.find(inode->id)) continue;  // no program has come to it
     if (item.data()) small_files_.fetch_again(inode);
     ask_attributes({}, inode, [](const Result<bool>&) {});
     if (item.name().empty() && !item.entries()) continue;
-    if (!item.name().empty()) ask_name({}, inode, item.name(), [](const Result<NameLearnt>&) {});
+    if (!item.name().empty()) ask_name({}, inode, item.name(), 0, [](const Result<NameLearnt>&) {});
     if (lists_few(*inode)) (void)names_.begin({}, inode);
   }
 }
 
 // The leases are over: whatever the kernel was told under them, it must ask again.
 void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
-  core_.foresight.forget();
+  core_.foresight.forget(core_.scheduler.now());
   core_.scheduler.post([this, answer] {
     const std::vector<InodePointer> inodes = core_.inodes.all_remembered();
     core_.loans.drop_attributes(inodes, answer);

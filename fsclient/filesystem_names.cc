@@ -11,8 +11,6 @@ namespace tusk::client {
 namespace {
 
 constexpr std::uint32_t kRenameExchange = 2;  // RENAME_EXCHANGE
-// Some 70 entries: what is sent twice where packets get lost (proactive_copies.h), and soon here.
-constexpr std::uint32_t kListingBesideName = 8 * 1024;
 
 }  // namespace
 
@@ -40,24 +38,25 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
         asker, std::move(done),
         [this, asker, parent, name](Done<EntryReply> then) { lookup(asker, parent, name, std::move(then)); });
   if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
-  ask_name(asker, directory, name, [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
-    if (!told) return done(std::unexpected(told.error()));
-    const auto& [inode, learnt] = *told;
-    if (!inode) return done(EntryReply{.entry_lifetime = core_.loans.name(Fact::kAbsence, learnt)});
-    after_pages_dropped(*inode, [this, inode, learnt, done = std::move(done)]() mutable {
-      done(fresh_entry(inode, learnt));
-    });
-  });
+  const bool may_tell_more = core_.foresight.allowed() && !core_.path.slow();
+  ask_name(asker, directory, name, may_tell_more ? names_.listing_wanted_beside(*directory, name) : 0,
+           [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
+             if (!told) return done(std::unexpected(told.error()));
+             const auto& [inode, learnt] = *told;
+             if (!inode) return done(EntryReply{.entry_lifetime = core_.loans.name(Fact::kAbsence, learnt)});
+             after_pages_dropped(*inode, [this, inode, learnt, done = std::move(done)]() mutable {
+               done(fresh_entry(inode, learnt));
+             });
+           });
 }
 
 void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
-                          Done<NameLearnt> done) {
+                          std::uint32_t listing_bytes, Done<NameLearnt> done) {
   schema::Request request;
   request.mutable_lookup()->set_parent(directory->handle());
   request.mutable_lookup()->set_name(name);
   request.mutable_lookup()->set_tell_absence(true);
-  if (core_.foresight.allowed() && !core_.path.slow())
-    request.mutable_lookup()->set_listing_bytes(kListingBesideName);
+  request.mutable_lookup()->set_listing_bytes(listing_bytes);
   remote_.ask(asker, std::move(request), schema::Reply::kNode,
               [this, directory, name, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {

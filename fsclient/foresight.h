@@ -36,7 +36,8 @@ class Foresight {
 
   // What has been told so. Not what somebody was changing meanwhile.
   [[nodiscard]] Ahead told(const Told& answer) const {
-    if (answer.cover == schema::COVER_ONCE) return {};
+    if (answer.cover == schema::COVER_ONCE || answer.started.time_since_epoch() <= forgotten_.load())
+      return {};
     return {answer.started + kAgeMax, walk_.load(std::memory_order_relaxed)};
   }
 
@@ -45,8 +46,11 @@ class Foresight {
     if (!going_on(now)) walk_.fetch_add(1, std::memory_order_relaxed);
     last_step_.store(now.time_since_epoch(), std::memory_order_relaxed);
   }
-  // Nothing that was told so far may be used without asking: it has been taken back.
-  void forget() { walk_.fetch_add(1, std::memory_order_relaxed); }
+  // Nothing that was told or asked for until now may be used without asking: it has been taken back.
+  void forget(TimePoint now) {
+    forgotten_.store(now.time_since_epoch());
+    walk_.fetch_add(1, std::memory_order_relaxed);
+  }
   [[nodiscard]] bool going_on(TimePoint now) const {
     return last_step_.load(std::memory_order_relaxed) + kPauseMax >= now.time_since_epoch();
   }
@@ -65,6 +69,7 @@ class Foresight {
  private:
   bool allowed_ = true;  // constant once in use
   std::atomic<Duration> last_step_{Duration::min()};
+  std::atomic<Duration> forgotten_{Duration::min()};
   std::atomic<std::uint64_t> walk_{0};
 };
 

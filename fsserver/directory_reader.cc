@@ -10,7 +10,10 @@
 namespace tusk::server {
 namespace {
 
-constexpr std::size_t kEntryHeadBytes = 4;  // its tag and length
+constexpr std::size_t kEntryHeadBytes = 4;    // its tag and length
+constexpr std::size_t kNodeBytesUsual = 100;  // handle and attributes
+// A directory that once held many names takes long to read though few are left.
+constexpr std::uint64_t kQuickDirectoryMax = 64 * 1024;
 
 }  // namespace
 
@@ -52,11 +55,25 @@ Examined examine(Call& call, const SharedFd& directory, std::string_view handle,
   return Examined::kYes;
 }
 
+Result<bool> names_fit(const NodeTable::Found& directory, std::size_t limit) {
+  if (directory.status.stx_size > kQuickDirectoryMax) return false;
+  TUSK_ASSIGN(Fd fd, reopen(*directory.fd, O_RDONLY | O_DIRECTORY));
+  DirectoryReader reader(std::move(fd));
+  RawEntry raw{};
+  std::size_t size = 0;
+  while (size <= limit) {
+    TUSK_ASSIGN(const bool more, reader.next(raw));
+    if (!more) return reader.ended();
+    if (!raw.dots()) size += raw.name.size() + kNodeBytesUsual;
+  }
+  return false;
+}
+
 Result<bool> list_whole(Call& call, const NodeTable::Found& directory, schema::WalkListing& listing,
                         std::size_t& left) {
   if (!S_ISDIR(directory.status.stx_mode)) return fail(from_errno(ENOTDIR));
-  listing.set_names(call.cover_names(directory.handle, *directory.fd));
   TUSK_ASSIGN(Fd fd, reopen(*directory.fd, O_RDONLY | O_DIRECTORY));
+  listing.set_names(call.cover_names(directory.handle, *directory.fd));
   DirectoryReader reader(std::move(fd));
   RawEntry raw{};
   while (true) {

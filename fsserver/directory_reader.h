@@ -49,6 +49,10 @@ enum class Examined : std::uint8_t { kYes, kNo, kVanished };
 [[nodiscard]] Examined examine(Call& call, const SharedFd& directory, std::string_view handle,
                                schema::DirEntry& entry);
 
+// Whether list_whole() is likely to find room in so many bytes. Examines nothing, takes no lease, and does
+// not read far in a large directory.
+[[nodiscard]] Result<bool> names_fit(const NodeTable::Found& directory, std::size_t limit);
+
 // All entries of a directory, and that nothing else is in it, as far as `left` bytes go, which becomes less
 // by what they take. False: there is no room for all of them.
 [[nodiscard]] Result<bool> list_whole(Call& call, const NodeTable::Found& directory,

@@ -82,8 +82,9 @@ Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& req
 // Who looks up a directory is likely to list it, or to look for something in it.
 void tell_listing(Call& call, const NodeTable::Found& directory, std::size_t limit) {
   if (call.exclusive_of_another(directory.handle)) return;
+  if (const Result<bool> few = names_fit(directory, limit); !few || !*few) return;
   schema::WalkListing listing;
-  std::size_t left = std::min<std::size_t>(limit, kListingBesideNameMax);
+  std::size_t left = limit;
   const Result<bool> whole = list_whole(call, directory, listing, left);
   if (whole && *whole) *call.reply.mutable_node()->mutable_listing() = std::move(listing);
 }
@@ -100,7 +101,7 @@ Result<void> lookup(Call& call) {
   if (!found) return std::unexpected(found.error());
   *reply.mutable_node() = call.node_of(*found);
   if (request.listing_bytes() > 0 && S_ISDIR(found->status.stx_mode))
-    tell_listing(call, *found, request.listing_bytes());
+    tell_listing(call, *found, std::min<std::size_t>(request.listing_bytes(), kListingBesideNameMax));
   return {};
 }
 

@@ -315,6 +315,20 @@ TEST_F(Leased, AFileThatOthersChangedIsHereAtOnceAlsoForWhoHasItOpen) {
   EXPECT_EQ(server.seen(schema::Request::kRead), reads);
 }
 
+// Each look would be told under a lease, and so bring the next push.
+TEST_F(Leased, WhatNoProgramHasComeToIsNotFollowed) {
+  server.put("a", "old");
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
+  (void)list(directory, false);  // names alone, of which the kernel remembers no inode
+  server.put("a", "newer");
+  schema::Request request = push(server.node_of("a").handle(), true);
+  request.mutable_invalidate()->set_changed(true);
+  EXPECT_TRUE(take_back(request));
+  EXPECT_EQ(getattrs(), 0u);
+  EXPECT_EQ(read(open("a", O_RDONLY), 0, 100), "newer");
+  filesystem->close_directory(directory);
+}
+
 TEST_F(Leased, WhoReadsAFileThatOthersChangedBeforeItIsHereWaitsForIt) {
   server.put("a", "old");
   (void)list(kRootNode);

@@ -127,6 +127,47 @@ TEST_F(LookedUp, AFileHasNothingInItWhateverAServerSays) {
   EXPECT_EQ(text_of(finished(begin_read(open("file", O_RDONLY), 0, 100))), "content");
 }
 
+TEST_F(LookedUp, WhatWasListedSinceIsNotReplaced) {
+  const NodeId a = lookup("a").node;
+  scheduler.advance(seconds(3));
+  auto again = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "a", into(again));
+  ASSERT_EQ(server.waiting().back().request.message.operation_case(), Request::kLookup);
+  server.execute(server.waiting().size() - 1);
+  scheduler.advance(milliseconds(1));
+  EXPECT_EQ(list(a), everything);
+  server.deliver();
+  EXPECT_TRUE(finished(again));
+  EXPECT_EQ(list(a), everything);
+}
+
+TEST_F(LookedUp, ADirectoryThatWasForgottenForRoomIsNotEmpty) {
+  constexpr std::size_t kNames = 2000;
+  for (std::size_t i = 0; i < kNames; ++i) server.put_directory("d" + std::to_string(i));
+  for (const char* name : {"b", "c"}) (void)list(lookup(name).node);  // the walk begins
+  scheduler.advance(milliseconds(1500));
+  const NodeId a = lookup("a").node;
+  server.listing_beside_name.reset();
+  (void)list(kRootNode);
+  for (std::size_t i = 0; i <= DirectoryCache::kNamesMax / kNames; ++i)
+    (void)list(nodes.at("d" + std::to_string(i)));
+  EXPECT_GE(std::ranges::count(kernel.entries, "streamed"), 2);
+  auto inside = new_answer<EntryReply>();
+  filesystem->lookup({}, a, "file", into(inside));
+  EXPECT_NE(finished(inside)->node, NodeId(0));
+}
+
+TEST_F(Tree, ThatIsListedOverAndOverTakesTheRoomOfOne) {
+  constexpr std::size_t kNames = 2000;
+  for (std::size_t i = 0; i < kNames; ++i) server.put("f" + std::to_string(i), "");
+  (void)list(kRootNode);
+  for (std::size_t i = 0; i <= DirectoryCache::kNamesMax / kNames; ++i) {
+    (void)list(nodes.at("a"));
+    scheduler.advance(seconds(3));
+  }
+  EXPECT_THAT(kernel.entries, testing::IsEmpty());
+}
+
 TEST_F(Tree, OfAnOlderServerIsListedAsEver) {
   begin_walk();
   EXPECT_EQ(list(nodes.at("b")), everything);

@@ -1,8 +1,10 @@
 // Time and threads as a test wants them: nothing runs until it is told to, and time only moves when asked.
+// Tasks may be posted from any thread, as the real one's.
 #pragma once
 
 #include <deque>
 #include <map>
+#include <mutex>
 #include <optional>
 
 #include "fsclient/scheduler.h"
@@ -12,13 +14,26 @@ namespace tusk::client {
 class ManualScheduler final : public Scheduler {
  public:
   TimePoint now() const override { return now_; }
-  void post(Task task) override { tasks_.push_back(std::move(task)); }
-  void post_after(Duration delay, Task task) override { timed_.emplace(now_ + delay, std::move(task)); }
-  void post_notification(Task task) override { (held_ ? *held_ : tasks_).push_back(std::move(task)); }
+  void post(Task task) override {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  void post_after(Duration delay, Task task) override {
+    const std::lock_guard lock(mutex_);
+    timed_.emplace(now_ + delay, std::move(task));
+  }
+  void post_notification(Task task) override {
+    const std::lock_guard lock(mutex_);
+    (held_ ? *held_ : tasks_).push_back(std::move(task));
+  }
 
   // The kernel takes in nothing until it is told to go on.
-  void hold_notifications() { held_.emplace(); }
+  void hold_notifications() {
+    const std::lock_guard lock(mutex_);
+    held_.emplace();
+  }
   void let_notifications_go() {
+    const std::lock_guard lock(mutex_);
     for (Task& task : *held_) tasks_.push_back(std::move(task));
     held_.reset();
   }
@@ -26,15 +41,8 @@ class ManualScheduler final : public Scheduler {
   // Runs what is due now. True if there was anything.
   bool run() {
     bool ran = false;
-    while (!tasks_.empty() || (!timed_.empty() && timed_.begin()->first <= now_)) {
-      Task task;
-      if (!tasks_.empty()) {
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      } else {
-        task = std::move(timed_.extract(timed_.begin()).mapped());
-      }
-      task();
+    while (std::optional<Task> task = next_due()) {
+      (*task)();
       ran = true;
     }
     return ran;
@@ -46,6 +54,19 @@ class ManualScheduler final : public Scheduler {
   }
 
  private:
+  std::optional<Task> next_due() {
+    const std::lock_guard lock(mutex_);
+    std::optional<Task> task;
+    if (!tasks_.empty()) {
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    } else if (!timed_.empty() && timed_.begin()->first <= now_) {
+      task = std::move(timed_.extract(timed_.begin()).mapped());
+    }
+    return task;
+  }
+
+  std::mutex mutex_;
   TimePoint now_{std::chrono::hours(1)};
   std::deque<Task> tasks_;
   std::optional<std::deque<Task>> held_;

@@ -18,6 +18,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "fsclient/block_pool.h"
 #include "proto/base/shared_bytes.h"
 #include "proto/base/strong_int.h"
 
@@ -26,10 +27,10 @@ namespace tusk::client {
 class Inode;
 
 // Counts bytes in use against a cap, which grows with what the path holds: reading ahead and writing behind
-// need two to four times that, and on most paths that is little. Thread-safe.
+// need four times that (reader.h), and on most paths that is little. Thread-safe.
 class MemoryBudget {
  public:
-  static constexpr ByteCount kCapPerPathByte = 4;
+  static constexpr ByteCount kCapPerPathByte = 6;
 
   // `cap_max`: whatever the path.
   MemoryBudget(ByteCount cap, ByteCount cap_max) : cap_max_(cap_max), cap_(std::min(cap, cap_max)) {}
@@ -48,8 +49,13 @@ class MemoryBudget {
   [[nodiscard]] ByteCount used() const { return used_.load(std::memory_order_relaxed); }
   [[nodiscard]] ByteCount cap() const { return cap_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool exceeded() const { return used() > cap(); }
+  // For what is on its way, ahead of readers or behind writers: it cannot be evicted.
+  [[nodiscard]] ByteCount on_its_way_max() const { return cap() / 3 * 2; }
+
+  [[nodiscard]] BlockPool& blocks() { return blocks_; }
 
  private:
+  BlockPool blocks_;
   const ByteCount cap_max_;
   std::atomic<ByteCount> cap_;
   std::atomic<ByteCount> used_{0};
@@ -60,16 +66,22 @@ class BlockBuffer {
  public:
   BlockBuffer(std::shared_ptr<MemoryBudget> budget, std::size_t capacity)
       : budget_(std::move(budget)),
-        memory_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
+        memory_(capacity == kBlockSize ? budget_->blocks().take() : new std::byte[capacity]),
         capacity_(capacity) {
     budget_->take(capacity_);
   }
   BlockBuffer(const BlockBuffer&) = delete;
   BlockBuffer& operator=(const BlockBuffer&) = delete;
-  ~BlockBuffer() { budget_->give_back(capacity_); }
+  ~BlockBuffer() {
+    if (capacity_ == kBlockSize)
+      budget_->blocks().give_back(memory_);
+    else
+      delete[] memory_;
+    budget_->give_back(capacity_);
+  }
 
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
-  [[nodiscard]] std::span<std::byte> bytes() { return {memory_.get(), capacity_}; }
+  [[nodiscard]] std::span<std::byte> bytes() { return {memory_, capacity_}; }
 
   // Bytes for a reply to read outside any lock. While one lives, being_read() is true and nobody
   // may write to the buffer.
@@ -81,7 +93,7 @@ class BlockBuffer {
   struct Loan;
 
   const std::shared_ptr<MemoryBudget> budget_;
-  const std::unique_ptr<std::byte[]> memory_;
+  std::byte* const memory_;
   const std::size_t capacity_;
   std::atomic<std::uint32_t> readers_{0};
 };

@@ -30,8 +30,6 @@
 
 namespace tusk::client {
 
-constexpr ByteCount kBlockSize = 256 * 1024;
-
 struct OpenFile;
 struct ReadOperation;
 

@@ -1,6 +1,7 @@
 // What the path to the server carries, for sizing windows: asked for often, so remembered for a while.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -10,6 +11,14 @@
 #include "proto/rpc/path_stats.h"
 
 namespace tusk::client {
+
+// What the path holds on its way at `bandwidth`, bytes. A queue, which may be somebody else's, counts for a
+// quarter of the round trip at most.
+inline ByteCount path_holds(const rpc::PathStats& path, double bandwidth) {
+  const bool known = path.rtt_min > Duration::zero();
+  const Duration round_trip = known ? std::min(path.rtt_smoothed, path.rtt_min * 5 / 4) : path.rtt_smoothed;
+  return static_cast<ByteCount>(bandwidth * to_seconds(round_trip));
+}
 
 // Thread-safe.
 class PathEstimate {

@@ -5,6 +5,12 @@
 namespace tusk::client {
 namespace {
 
+// How far ahead of a reader who has read so much in order.
+ByteCount trusted(ByteCount read) {
+  const ByteCount beyond = read - std::min(read, ReadAhead::kLongRead);
+  return ReadAhead::kBurst + ReadAhead::kTrust * read + ReadAhead::kLongTrust * beyond;
+}
+
 ByteCount skip_max(Interval read) { return std::min(ReadAhead::kSkipMax, read.size()); }
 
 }  // namespace
@@ -128,7 +134,7 @@ void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimit
     run.hungry_in = limits.period;
     advice.hungry = true;
   }
-  const ByteCount most = std::min(limits.window_max, kBurst + kTrust * (run.end - run.begin));
+  const ByteCount most = std::min(limits.window_max, trusted(run.end - run.begin));
   if (run.window == 0)
     run.window = kWindowFirst;
   else if (waited)
@@ -140,8 +146,8 @@ void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimit
   const ByteCount wanted = std::min(size, run.end + run.window);
   if (begin >= wanted || room == 0) return;
   const ByteCount end = wanted - begin <= room ? wanted : begin + room;
-  // Small steps would become small calls: wait until a quarter of the window is due, or the end.
-  if (end < size && begin > run.end && end - begin < run.window / 4) return;
+  // Small steps would become small calls: wait until a good part of the window is due, or the end.
+  if (end < size && begin > run.end && end - begin < std::min(run.window / 4, kStepMax)) return;
   run.requested = end;
   advice.fetch.push_back({begin, end});
 }

@@ -28,7 +28,7 @@ namespace tusk::client {
 
 // What reading ahead may cost at this moment.
 struct ReadAheadLimits {
-  ByteCount window_max = 0;  // one reader's share of two bandwidth-delay products, or of the mount's memory
+  ByteCount window_max = 0;  // one reader's share of four bandwidth-delay products, or of the mount's memory
   std::uint64_t period = 0;  // of StreamCensus
   // What may be asked for now: memory that a fetch is on its way to cannot be given to anything else.
   ByteCount room = ~ByteCount{0};
@@ -48,6 +48,10 @@ class ReadAhead {
   // Two thirds of what 1 Gbit/s holds at 100 ms: with what was read by then its line never falls idle.
   static constexpr ByteCount kBurst = 8 * 1024 * 1024;
   static constexpr ByteCount kTrust = 2;  // bytes ahead for each that was read
+  // Who has read so much in order goes to the end, mostly: for each further byte so many more.
+  static constexpr ByteCount kLongRead = 16 * 1024 * 1024;
+  static constexpr ByteCount kLongTrust = 6;
+  static constexpr ByteCount kStepMax = 4 * 1024 * 1024;
   // The kernel's own read-ahead, doubled when a program announces to read in order; of the last so many bytes
   // half may be holes.
   static constexpr ByteCount kReorderSlack = 8 * 1024 * 1024;

@@ -135,17 +135,17 @@ void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) 
 
 ByteCount Reader::window_max() const {
   const rpc::PathStats path = core_.path.recent();
-  const auto product = static_cast<ByteCount>(path.receive_bandwidth * to_seconds(path.rtt_smoothed));
+  const ByteCount product = path_holds(path, path.receive_bandwidth);
   core_.cache.budget()->grow_for(product);
   const bool known = path.rtt_min > Duration::zero() && path.receive_bandwidth > 0;
-  const ByteCount line = known ? std::max(kWindowMin, 2 * product) : kWindowUnknown;
-  return std::min(line, in_flight_max()) / census_.count();
+  const ByteCount line = known ? std::max(kWindowMin, kWindowProducts * product) : kWindowUnknown;
+  return std::min(line, ahead_max()) / census_.count();
 }
 
 ReadAheadAdvice Reader::observe(OpenFile& file, Interval range, bool waited) {
   const std::uint64_t period = census_.period(core_.scheduler.now());
   const ByteCount taken = ahead_in_flight_.load(std::memory_order_relaxed);
-  const ByteCount room = in_flight_max() - std::min(in_flight_max(), taken);
+  const ByteCount room = ahead_max() - std::min(ahead_max(), taken);
   ReadAheadAdvice advice = file.read_ahead.observe(
       range, waited, file.inode->size(), {.window_max = window_max(), .period = period, .room = room});
   if (advice.hungry) census_.add();

@@ -46,6 +46,9 @@ class Reader {
   // more is given up.
   static constexpr ByteCount kWindowUnknown = 32 * 1024 * 1024;
   static constexpr ByteCount kWindowMin = 32 * 1024 * 1024;
+  // Of what the line holds: where one packet in a hundred is lost, most blocks need a second round trip and
+  // some a third, before them the question takes one, and a reader in order waits for each.
+  static constexpr ByteCount kWindowProducts = 4;
   // A short miss is answered before bulk transfers.
   static constexpr ByteCount kInteractiveMax = 128 * 1024;
 
@@ -85,7 +88,8 @@ class Reader {
   Result<void> take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
                        const Result<rpc::CallReply>& reply);
 
-  // What fetches on their way may take: those that reads wait for, and those ahead as much again.
+  // What fetches ahead may take that are on their way, and those that reads wait for.
+  [[nodiscard]] ByteCount ahead_max() const { return core_.cache.budget()->on_its_way_max(); }
   [[nodiscard]] ByteCount in_flight_max() const { return core_.cache.budget()->cap() / 2; }
   [[nodiscard]] ByteCount waiting_bulk_max() const { return in_flight_max() / 4 * 3; }
 

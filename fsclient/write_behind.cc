@@ -17,9 +17,9 @@ bool in_log(Inode& inode) {
 }  // namespace
 ByteCount WriteBehind::pending_max() const {
   const rpc::PathStats path = core_.path.recent();
-  core_.cache.budget()->grow_for(static_cast<ByteCount>(path.send_bandwidth * to_seconds(path.rtt_smoothed)));
+  core_.cache.budget()->grow_for(path_holds(path, path.send_bandwidth));
   const auto line = static_cast<ByteCount>(path.send_bandwidth * kPendingSeconds);
-  return std::min(std::max(kPendingMin, line), core_.cache.budget()->cap() / 2);
+  return std::min(std::max(kPendingMin, line), core_.cache.budget()->on_its_way_max());
 }
 
 // ---------------------------------------------------------------- writing

@@ -27,7 +27,7 @@ class WriteBehind {
 
   static constexpr Duration kDirtyAge = std::chrono::milliseconds(20);
   // What may be pending: about two seconds of the line, so that a close takes no longer than that, at
-  // least kPendingMin, at most half of the mount's memory.
+  // least kPendingMin, at most two thirds of the mount's memory.
   static constexpr ByteCount kPendingMin = 32 * 1024 * 1024;
   static constexpr double kPendingSeconds = 2;
   // Larger files go to the server in calls of their own, many at once, and their close waits.

@@ -189,7 +189,7 @@ Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
 
 void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   for (const SentFrame& frame : outcome.acked) handle_frame_acked(frame);
-  for (const SentFrame& frame : outcome.lost) handle_frame_lost(frame);
+  for (const SentFrame& frame : outcome.lost) handle_frame_lost(now, frame);
   const AckEvent& event = outcome.event;
   if (outcome.full_size_acked) {
     mtu_.handle_full_size_acked();
@@ -224,12 +224,17 @@ void Connection::handle_frame_acked(const SentFrame& frame) {
   }
 }
 
-void Connection::handle_frame_lost(const SentFrame& frame) {
+void Connection::repair(const SentFrame& frame) {
+  const Part part = frame.kind == SentFrame::Kind::kBody ? Part::kBody : Part::kHeader;
+  exchanges_.handle_lost(frame.exchange, part, frame.offset, frame.length);
+}
+
+void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame) {
   switch (frame.kind) {
     case SentFrame::Kind::kBody:
-      return exchanges_.handle_lost(frame.exchange, Part::kBody, frame.offset, frame.length);
     case SentFrame::Kind::kHeader:
-      return exchanges_.handle_lost(frame.exchange, Part::kHeader, frame.offset, frame.length);
+      if (frame.repair) copies_.handle_lost_again(now, frame, rtt_.smoothed());
+      return repair(frame);
     case SentFrame::Kind::kCancel:
       return lost_cancels_.push_back({frame.exchange, frame.length});
     case SentFrame::Kind::kCredit:
@@ -319,8 +324,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
 
 // A piece that arrived meanwhile is not queued again, and a repair goes before all else.
 void Connection::repeat_urgent(TimePoint now) {
-  while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window()))
-    handle_frame_lost(*frame);
+  while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window())) repair(*frame);
 }
 
 void Connection::note_app_limited() {
@@ -432,8 +436,9 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
     }
     assembly.frames.push_back(
         {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
-         static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size())});
-    if (outgoing->small_and_urgent) copies_.handle_sent(now, assembly.frames.back(), rtt_.smoothed());
+         static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size()),
+         outgoing->repair});
+    if (outgoing->worth_a_copy) copies_.handle_sent(now, assembly.frames.back(), rtt_.smoothed());
   }
 }
 
@@ -517,7 +522,7 @@ void Connection::handle_timeout(TimePoint now) {
   apply(now, outcome);
   if (!probe) return;
   probes_due_ = kProbePackets;
-  for (const SentFrame& frame : sent_.oldest_outstanding()) handle_frame_lost(frame);
+  for (const SentFrame& frame : sent_.oldest_outstanding()) handle_frame_lost(now, frame);
   if (sent_.probes_unanswered() == SentPackets::kOutageProbes) congestion_->handle_outage(now);
 }
 

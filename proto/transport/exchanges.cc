@@ -240,8 +240,11 @@ std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, Out
     out.piece = message.take(position, lost, room - (out.body_fills_packet ? open_ended : sized));
   }
   if (!lost) unsent_bytes_ -= out.piece.data.size();
-  out.small_and_urgent = !lost && message.priority() == wire::Priority::kInteractive &&
-                         message.header_size() + message.body_size() <= ProactiveCopies::kMessageMax;
+  out.repair = lost;
+  // Of what is small and urgent; and of repairs that nothing follows: they are all that is waited for.
+  out.worth_a_copy = lost ? !has_outgoing()
+                          : message.priority() == wire::Priority::kInteractive &&
+                                message.size() <= ProactiveCopies::kMessageMax;
   return out;
 }
 
@@ -287,14 +290,20 @@ void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offs
 
 // ---------------------------------------------------------------- credit and events
 
+ByteCount Exchanges::request_bytes_now() const {
+  return answered_bytes_ == 0 ? limits_.request_bytes
+                              : std::max(limits_.request_bytes, limits_.request_bytes_later);
+}
+
 bool Exchanges::credit_due() const {
   // Half of what was granted has been given back: tell the peer before it runs dry.
-  return answered_bytes_ + limits_.request_bytes >= granting_.request_bytes + limits_.request_bytes / 2 ||
+  const ByteCount bytes = request_bytes_now();
+  return answered_bytes_ + bytes >= granting_.request_bytes + bytes / 2 ||
          ended_exchanges_ + limits_.exchanges >= granting_.exchanges + limits_.exchanges / 2;
 }
 
 wire::CreditFrame Exchanges::take_credit() {
-  granting_.request_bytes = answered_bytes_ + limits_.request_bytes;
+  granting_.request_bytes = answered_bytes_ + request_bytes_now();
   granting_.exchanges = ended_exchanges_ + limits_.exchanges;
   return granting_;
 }

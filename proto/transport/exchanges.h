@@ -44,8 +44,11 @@ using ExchangeEvent = std::variant<RequestArrived, ReplyArrived, RequestCancelle
 
 // How much a side lets its peer open; also what it assumes of the peer at the start.
 struct CreditLimits {
-  ByteCount request_bytes = 64ull << 20;  // of requests not answered yet
+  ByteCount request_bytes = 64ull << 20;  // of requests not answered yet; both sides begin with that
   std::uint64_t exchanges = 16384;        // likewise
+  // If it is more, what the peer has as soon as the first was answered: on a long path that loses packets a
+  // request takes three round trips and more until its answer is there.
+  ByteCount request_bytes_later = 0;
 };
 
 class Exchanges {
@@ -77,7 +80,8 @@ class Exchanges {
     wire::ExchangeId exchange;
     OutgoingMessage::Piece piece;
     bool body_fills_packet = false;   // written without a length, so it must come last
-    bool small_and_urgent = false;    // goes out for the first time, and somebody waits for all of it
+    bool repair = false;              // of what was lost
+    bool worth_a_copy = false;        // much waits for it
     wire::MessageHeaderFrame header;  // when piece.part is kHeader
   };
   [[nodiscard]] std::optional<Outgoing> next_outgoing(std::size_t room);
@@ -134,6 +138,7 @@ class Exchanges {
   [[nodiscard]] static std::uint64_t index(wire::ExchangeId exchange) { return exchange.value() >> 1; }
   void start(Waiting&& waiting);
   void start_waiting();
+  [[nodiscard]] ByteCount request_bytes_now() const;
   [[nodiscard]] bool credit_allows(const Waiting& waiting) const;
   [[nodiscard]] Result<Accepted*> accept(wire::ExchangeId exchange);  // nullptr: finished before
   [[nodiscard]] Result<void> account(Accepted& accepted);

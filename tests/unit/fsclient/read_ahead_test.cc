@@ -81,6 +81,21 @@ TEST(ReadInOrder, TheWindowGrowsForWhoeverWaitsAndNoFurtherThanItsLimit) {
   EXPECT_GE(reached, 50 * kMiB + 8 * kMiB);
 }
 
+// A line of 1 Gbit/s and 200 ms that loses packets needs a hundred megabytes on their way.
+TEST(ReadInOrder, WhoHasReadFarIsBelievedToGoOn) {
+  ReadAhead ahead;
+  ByteCount reached = 0;
+  ByteCount offset = 0;
+  for (; reached < offset + 100 * kMiB; offset += kMiB) {
+    ASSERT_LT(offset, 30 * kMiB);
+    const auto advice =
+        ahead.observe({offset, offset + kMiB}, true, kFile, {.window_max = 128 * kMiB, .period = 1});
+    for (const Interval& next : advice.fetch) reached = next.end;
+    if (offset < ReadAhead::kLongRead)
+      EXPECT_LE(reached, offset + kMiB + ReadAhead::kBurst + ReadAhead::kTrust * (offset + kMiB));
+  }
+}
+
 TEST(ReadInOrder, OneThatNeverWaitsKeepsASmallWindow) {
   FileReader file;
   file.read_in_order(0, 100 * kMiB);

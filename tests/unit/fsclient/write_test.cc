@@ -414,7 +414,7 @@ TEST_F(Writing, SequenceNumbersGrowAndTheOldestUnansweredIsTold) {
 
 class LittleMemory : public Client {
  protected:
-  LittleMemory() : Client({.cache_bytes = 8 * kBlockSize}) {}
+  LittleMemory() : Client({.cache_bytes = 6 * kBlockSize}) {}
 };
 
 TEST_F(LittleMemory, AWriterAheadOfTheLineIsKeptWaiting) {

@@ -400,6 +400,41 @@ TEST_F(LittleCreditTest, BodiesThatCameFirstAreCountedOnce) {
   EXPECT_TRUE(is_malformed(server_.exchanges.handle_header(request_frame(2, 0))));
 }
 
+class LaterCreditTest : public ExchangesTest {
+ protected:
+  LaterCreditTest() : ExchangesTest({.request_bytes = 1000, .exchanges = 100, .request_bytes_later = 8000}) {}
+};
+
+TEST_F(LaterCreditTest, IsMoreOnceTheFirstRequestWasAnswered) {
+  for (int i = 0; i < 20; ++i) client_.open({.header = "h", .body = 499});
+  to_server();
+  EXPECT_THAT(server_.events(), ElementsAre("request 0", "request 2"));
+  EXPECT_FALSE(server_.exchanges.credit_due());
+  server_.reply(ExchangeId(0));
+  EXPECT_TRUE(server_.exchanges.credit_due());
+  to_client();
+  to_server();
+  EXPECT_EQ(server_.events().size(), 15u) << "8000 bytes not answered, of which one request was there before";
+}
+
+TEST_F(ExchangesTest, ARepairThatNothingFollowsIsWorthACopy) {
+  client_.open({.body = 5000, .priority = Priority::kBulk});
+  const auto sent = take_all(client_);
+  ASSERT_GE(sent.size(), 3u);
+  for (const SentPiece& piece : sent) EXPECT_FALSE(piece.repair || piece.worth_a_copy);
+  lose(client_, sent[1]);
+  lose(client_, sent[2]);
+  const auto repairs = take_all(client_);
+  ASSERT_EQ(repairs.size(), 2u);
+  for (const SentPiece& piece : repairs) EXPECT_TRUE(piece.repair);
+  client_.open({.body = 5000, .priority = Priority::kBulk});
+  lose(client_, repairs[0]);
+  const auto next = client_.exchanges.next_outgoing(kPacketRoom);
+  ASSERT_TRUE(next);
+  EXPECT_TRUE(next->repair);
+  EXPECT_FALSE(next->worth_a_copy) << "there is more to send";
+}
+
 TEST_F(LittleCreditTest, ACancelOfMoreThanGrantedIsAnError) {
   EXPECT_TRUE(server_.exchanges.handle_cancel({ExchangeId(0), 1000}));
   EXPECT_TRUE(is_malformed(server_.exchanges.handle_cancel({ExchangeId(2), 1})));

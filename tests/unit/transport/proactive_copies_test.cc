@@ -62,6 +62,16 @@ TEST_F(ProactiveCopiesTest, LossOfLongAgoIsForgotten) {
   EXPECT_EQ(copies_.next_timeout(), kNever);
 }
 
+TEST_F(ProactiveCopiesTest, AreForWhatWasLostTwiceWhereFewAre) {
+  copies_.handle_settled(30'000, 600);
+  copies_.handle_lost_again(now_, frame(1), kRtt);
+  ASSERT_NE(copies_.next_timeout(), kNever);
+  EXPECT_TRUE(copies_.take_due(copies_.next_timeout(), kWindow, kWindow)) << "also beside others";
+  copies_.handle_settled(30'000, 6'000);  // a queue that overflows
+  copies_.handle_lost_again(now_, frame(2), kRtt);
+  EXPECT_EQ(copies_.next_timeout(), kNever);
+}
+
 TEST_F(ProactiveCopiesTest, AreASmallPartOfAFullLine) {
   ByteCount copied = 0;
   constexpr ByteCount kSent = 64ull << 20;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what users install: the Debian packages, man pages, completions, units and mount.tusk.
 
-    packaging/package_test.py BUILD-FOLDER        (./dev check)
+    packaging/package_test.py BUILD-FOLDER        (./dev test)
 """
 
 import os

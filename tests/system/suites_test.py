@@ -45,6 +45,8 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 @unittest.skipUnless(FULL, "takes long: TUSK_FULL=1")
 class Suites(unittest.TestCase):
+    maxDiff = None
+
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="tusk-suites-")))
         self.folder.chmod(0o755)
@@ -126,7 +128,7 @@ class Suites(unittest.TestCase):
             finished = self.run_here("sh", test, "--no-chain-lint", f"--root={place}", cwd=source / "t", check=False,
                                      timeout=SUITE_SECONDS, env={**environment, "TEST_OUTPUT_DIRECTORY": str(place),
                                                                  "GIT_SKIP_TESTS": "", "HOME": str(self.folder)})
-            return collections.Counter(GIT_PASSED.findall(finished.stdout))
+            return collections.Counter(GIT_PASSED.findall(finished.stdout.replace(str(place), "")))
 
         self.compare(tests, passed)
 

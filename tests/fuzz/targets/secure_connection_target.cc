@@ -148,8 +148,9 @@ class Wire {
     if (queue_.empty()) return;
     const Datagram datagram = queue_.front();
     queue_.pop_front();
-    (void)deliver(datagram);
-    if (recorded_.size() < kRecordedMax) recorded_.push_back(datagram);
+    // What came before its keys was not taken: coming again, it is the first.
+    const bool taken = deliver(datagram);
+    if (taken && recorded_.size() < kRecordedMax) recorded_.push_back(datagram);
   }
 
   void drop() {

@@ -91,18 +91,45 @@ void Facts::learn_logged_somehow(Inode& inode) {
 void Facts::settle_locked(Inode& inode) {
   auto [attr, told] = *std::exchange(inode.log.told, std::nullopt);
   inode.attributes.expire(taken_back_.newest(inode.handle()));
-  inode.log.shown_ctime = inode.shown().ctime;
-  inode.log.shown_until_change = attr.change;
-  inode.log.assumed_under = 0;
+  if (assumed_locked(inode)) {
+    // What was told is from before the names that were made and removed in it meanwhile.
+    const Attributes& assumed = inode.attributes.value();
+    attr.mtime = assumed.mtime;
+    attr.ctime = assumed.ctime;
+    attr.nlink = assumed.nlink;
+    attr.size = std::max(attr.size, assumed.size);
+    inode.log.show_no_other_times();
+  } else {
+    inode.log.shown_ctime = inode.shown().ctime;
+    inode.log.shown_until_change = attr.change;
+    inode.log.assumed_under = 0;
+  }
   inode.attributes.settle(attr, told, core_.scheduler.now());
   core_.loans.withdraw_locked(inode);
   if (inode.file && inode.file->data.all_settled()) inode.file->written_end = 0;
 }
 
+bool Facts::assumed_locked(const Inode& inode) const {
+  return inode.log.assumed_under != 0 && core_.log.stands(inode.log.assumed_under);
+}
+
+bool Facts::learn_assumed_locked(Inode& inode, const Attributes& attr, TimePoint started) {
+  if (inode.log.entries > 0) return false;
+  if (!assumed_locked(inode)) return true;
+  // Asked before the last of them was made, it may tell of some of them only.
+  if (inode.directory && started <= inode.directory->names_changed_at) return false;
+  const Attributes shown = inode.shown();
+  inode.log.shown_ctime = shown.ctime;
+  inode.log.shown_mtime = shown.mtime;
+  inode.log.shown_until_change = attr.change;
+  inode.log.assumed_under = 0;
+  return true;
+}
+
 bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told) {
   core_.clock.saw(attr.ctime);
   prepare(inode, attr);
-  if (inode.log.entries > 0) return false;
+  if (!learn_assumed_locked(inode, attr, told.started)) return false;
   const Attributes old = inode.attributes.value();
   // A push about an inode that was not known left no mark on it. From here on it remembers by itself: not
   // only this answer may be older than the push, but also later ones (a listing that a lookup has overtaken).

@@ -78,6 +78,11 @@ class Facts {
  private:
   void prepare(Inode& inode, const Attributes& attr);
   void settle_locked(Inode& inode);
+  // A directory's attributes are assumed, and nobody else can have changed them.
+  [[nodiscard]] bool assumed_locked(const Inode& inode) const;
+  // What is told of it now is what this mount's changes have made of it: no other times are shown for that.
+  // False: something else holds.
+  bool learn_assumed_locked(Inode& inode, const Attributes& attr, TimePoint started);
   static void follow_touch(FileState& file, const Attributes& old, const Attributes& fresh);
   static bool forget_if_other_bytes(Inode& inode, const Attributes& old, const Attributes& fresh);
 

@@ -219,7 +219,7 @@ void Filesystem::assume_changed(Inode& directory, const Standing& standing, int 
   attr.nlink = static_cast<std::uint32_t>(static_cast<int>(attr.nlink) + links);
   directory.attributes.assume(attr, standing.learnt());
   directory.log.assumed_under = standing.exclusive;
-  directory.log.shown_ctime.reset();
+  directory.log.show_no_other_times();
   core_.loans.withdraw_locked(directory);
 }
 
@@ -293,7 +293,7 @@ void Filesystem::unlinked_here(Inode& inode, const timespec& at) {
     if (attr.is_directory()) attr.size = 0;
     attr.ctime = later(at, core_.clock.after(shown));
   });
-  inode.log.shown_ctime.reset();
+  inode.log.show_no_other_times();
   core_.loans.withdraw_locked(inode);
 }
 
@@ -400,7 +400,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
     const timespec shown = moved->shown().ctime;
     moved->attributes.adjust(
         [&](Attributes& attr) { attr.ctime = later(standing->at, core_.clock.after(shown)); });
-    moved->log.shown_ctime.reset();
+    moved->log.show_no_other_times();
     core_.loans.withdraw_locked(*moved);
   }
   done({});
@@ -447,7 +447,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
       if (changes.mtime) attr.mtime = std::get<timespec>(*changes.mtime);
       attr.ctime = now;
     });
-    inode->log.shown_ctime.reset();
+    inode->log.show_no_other_times();
     core_.loans.withdraw_locked(*inode);
   }
   auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply) {

@@ -32,7 +32,10 @@ ByteCount Inode::size() const {
 Attributes Inode::shown() const {
   Attributes shown = attributes.value();
   if (log.shown_ino != 0) shown.ino = log.shown_ino;
-  if (log.shown_ctime && shown.change == log.shown_until_change) shown.ctime = *log.shown_ctime;
+  if (log.shown_ctime && shown.change == log.shown_until_change) {
+    shown.ctime = *log.shown_ctime;
+    if (log.shown_mtime) shown.mtime = *log.shown_mtime;
+  }
   if (!file) return shown;
   shown.size = size();
   // What is in the log has its times already.

@@ -97,16 +97,23 @@ struct InodeInLog {
                                  // nobody else knows it; 0: not so
   std::uint64_t number = 0;      // its own, by which entries' aliases tell it from others
   std::string alias;             // what entries call it until the server's handle is known
-  // What programs were shown before the server had made it stays so: its number, and the time of its last
-  // change as long as nobody changes it again.
+  // What programs were shown before the server had made it stays so: its number, and the times of its last
+  // change as long as nobody changes it again; of directories that of their names, too. Who goes through a
+  // tree that it has just made (tar) would take other times for a change.
   std::uint64_t shown_ino = 0;
   std::optional<timespec> shown_ctime;
+  std::optional<timespec> shown_mtime;   // never without shown_ctime
   std::uint64_t shown_until_change = 0;  // 0: until the last entry is answered
   // The newest that entries' answers have told.
   std::optional<std::pair<Attributes, Told>> told;
   std::optional<Error> failed;  // the server did not make it
   // A directory's attributes are what they must be after this mount's changes; the server has not told them.
   std::uint64_t assumed_under = 0;
+
+  void show_no_other_times() {
+    shown_ctime.reset();
+    shown_mtime.reset();
+  }
 };
 
 class Inode : public std::enable_shared_from_this<Inode> {

@@ -59,7 +59,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
     if (inode->log.entries > 0 || core_.log.stands(inode->log.made_under)) {
       state.written_time = core_.clock.after(inode->shown().ctime);
       inode->attributes.adjust([&](Attributes& attr) { attr.mtime = attr.ctime = state.written_time; });
-      inode->log.shown_ctime.reset();
+      inode->log.show_no_other_times();
     }
     state.data_handed_out = true;
     {

@@ -120,6 +120,35 @@ TEST_F(Logged, WhatProgramsWereShownStaysSo) {
   EXPECT_EQ(facts(on_server("d/plain"))["mtime"], before["d/plain"]["mtime"]);
 }
 
+// tar says of a directory whose times or links change while it reads it that the directory did.
+TEST_F(Logged, DirectoriesGoOnShowingTheTimesOfTheirNames) {
+  const std::vector<std::string> names = {"d", "d/dir", "d/dir/inner"};
+  const auto shown = [&](const std::string& name) {
+    struct statx st {};
+    EXPECT_EQ(::statx(AT_FDCWD, in_mount(name).c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st), 0);
+    return std::vector<std::int64_t>{st.stx_mode,          st.stx_nlink,        st.stx_mtime.tv_sec,
+                                     st.stx_mtime.tv_nsec, st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec};
+  };
+  std::map<std::string, std::vector<std::int64_t>> before;
+  {
+    const OutOfReach out(mounted_->caller());
+    EXPECT_EQ(::mkdir(in_mount("d/dir").c_str(), 0755), 0);
+    EXPECT_EQ(::mkdir(in_mount("d/dir/inner").c_str(), 0755), 0);
+    EXPECT_EQ(::mkdir(in_mount("d/dir/gone").c_str(), 0755), 0);
+    EXPECT_EQ(::rmdir(in_mount("d/dir/gone").c_str()), 0);
+    write_file(in_mount("d/dir/inner/file"), "bytes");
+    for (const std::string& name : names) before[name] = shown(name);
+  }
+  flush(*mounted_);
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().pending_bytes() == 0; }));
+  for (const std::string& name : names) EXPECT_EQ(shown(name), before[name]) << name << ", settled";
+  // The server tells of d: nobody has changed it since.
+  EXPECT_GT(std::ranges::distance(std::filesystem::directory_iterator(in_mount(""))), 0);
+  EXPECT_EQ(shown("d"), before["d"]) << "told";
+  write_file(in_mount("d/dir/other"), "later");
+  EXPECT_NE(shown("d/dir"), before["d/dir"]);
+}
+
 // As editors and git do for each file: they write it under another name, move it, and look at it.
 TEST_F(Logged, WhatWasMovedIsKnownWhenTheServerHasIt) {
   write_file(in_mount("d/new~"), "bytes");

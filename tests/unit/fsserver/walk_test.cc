@@ -341,8 +341,8 @@ TEST_F(WalkingAgain, WhatIsMadeAndNotSentIsBounded) {
   request.mutable_walk()->add_known(first.digest());
   const auto told = static_cast<std::size_t>(walk(request).listings.listings_size());
   EXPECT_GT(told, kWalkUnsentBytesMax / first.ByteSizeLong() - 2);
-  EXPECT_LE(told, kWalkUnsentBytesMax / first.ByteSizeLong() +
-                      2);  // the last passes the bound; sizes differ by a digest
+  // The last passes the bound; sizes differ by a digest.
+  EXPECT_LE(told, kWalkUnsentBytesMax / first.ByteSizeLong() + 2);
 }
 
 TEST_F(WalkingAgain, KnownListingsAreBounded) {

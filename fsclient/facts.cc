@@ -35,7 +35,10 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) 
       inode.file->last_write = core_.scheduler.now();
       changed = gap && inode.log.entries == 0 && forget_if_other_bytes(inode, old, fresh);
     }
-    if (inode.log.entries == 0) inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
+    if (inode.log.entries == 0)
+      inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
+    else if (inode.file)
+      learn_beside_log_locked(inode, attr, told);
   }
   if (changed) drop_kernel_pages(inode);
 }
@@ -77,7 +80,23 @@ void Facts::learn_logged(Inode& inode, const schema::Attr& attr, const Told& tol
       inode.file->version.follow(attr.change_before(), fresh.change);
     inode.file->last_write = core_.scheduler.now();
   }
-  inode.log.told = {fresh, told.about(attr)};
+  learn_beside_log_locked(inode, attr, told);
+}
+
+// The server makes entries and calls beside them in an order that their answers need not come in. What one
+// was made upon tells it; if another came between, the server's clock, and on a tie the larger size, as
+// anywhere.
+void Facts::learn_beside_log_locked(Inode& inode, const schema::Attr& attr, const Told& told) {
+  const Attributes fresh = Attributes::from_schema(attr);
+  if (fresh.mode == 0) return;
+  auto& newest = inode.log.told;
+  if (newest && newest->attr.change != attr.change_before()) {
+    const bool after_this = fresh.change != 0 && newest->change_before == fresh.change;
+    const bool tie = same_time(newest->attr.ctime, fresh.ctime);
+    if (after_this || (tie ? fresh.size < newest->attr.size : earlier(fresh.ctime, newest->attr.ctime)))
+      return;
+  }
+  newest = {fresh, attr.change_before(), told.about(attr)};
 }
 
 void Facts::learn_logged_somehow(Inode& inode) {
@@ -89,7 +108,7 @@ void Facts::learn_logged_somehow(Inode& inode) {
 
 // Programs go on seeing what they were shown.
 void Facts::settle_locked(Inode& inode) {
-  auto [attr, told] = *std::exchange(inode.log.told, std::nullopt);
+  auto [attr, before, told] = *std::exchange(inode.log.told, std::nullopt);
   inode.attributes.expire(taken_back_.newest(inode.handle()));
   if (assumed_locked(inode)) {
     // What was told is from before the names that were made and removed in it meanwhile.
@@ -106,7 +125,14 @@ void Facts::settle_locked(Inode& inode) {
   }
   inode.attributes.settle(attr, told, core_.scheduler.now());
   core_.loans.withdraw_locked(inode);
-  if (inode.file && inode.file->data.all_settled()) inode.file->written_end = 0;
+  if (inode.file && inode.file->data.all_settled()) written_locked(inode);
+}
+
+void Facts::written_locked(Inode& inode) {
+  if (inode.attributes.value().size >= inode.file->written_end)
+    inode.file->written_end = 0;
+  else
+    inode.attributes.expire(core_.scheduler.now());  // it was told of earlier than the last write
 }
 
 bool Facts::assumed_locked(const Inode& inode) const {

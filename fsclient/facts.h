@@ -33,9 +33,15 @@ class Facts {
   [[nodiscard]] InLog begin_entry(const std::shared_ptr<Inode>& inode);
   // The answer to such an entry: counts once the last one is answered.
   void learn_logged(Inode& inode, const schema::Attr& attr, const Told& told);
+  // The same for another change of this mount's own, while there are such entries: their answers, which may
+  // be of earlier changes, do not undo it. With the mutex held.
+  void learn_beside_log_locked(Inode& inode, const schema::Attr& attr, const Told& told);
   // An entry was carried out whose answer does not tell what it made of the inode: earlier answers do not
   // either.
   void learn_logged_somehow(Inode& inode);
+
+  // All that was written is on the server. With the mutex held.
+  void written_locked(Inode& inode);
 
   // With the mutex held. Returns whether somebody else changed the file's bytes.
   bool learn_locked(Inode& inode, const Attributes& attr, const Told& told);

@@ -104,8 +104,14 @@ struct InodeInLog {
   std::optional<timespec> shown_ctime;
   std::optional<timespec> shown_mtime;   // never without shown_ctime
   std::uint64_t shown_until_change = 0;  // 0: until the last entry is answered
-  // The newest that entries' answers have told.
-  std::optional<std::pair<Attributes, Told>> told;
+  // The newest that answers to this mount's changes have told meanwhile: entries' and those of calls beside
+  // it.
+  struct OwnChange {
+    Attributes attr;
+    std::uint64_t change_before = 0;
+    Told told;
+  };
+  std::optional<OwnChange> told;
   std::optional<Error> failed;  // the server did not make it
   // A directory's attributes are what they must be after this mount's changes; the server has not told them.
   std::uint64_t assumed_under = 0;

@@ -314,18 +314,15 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
   const Attributes attr = Attributes::from_schema(reply.attr());
   core_.loans.withdraw_locked(inode);
   if (!by_log) file.version.follow(reply.attr().change_before(), attr.change);
-  if (attr.mode != 0 && inode.log.entries == 0)
+  if (inode.log.entries > 0)
+    facts_.learn_beside_log_locked(inode, reply.attr(), told);
+  else if (attr.mode != 0)
     inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
   if (!write.writer->synchronous() && !file.uncommitted) {
     file.uncommitted = true;
     file.uncommitted_boot_id = core_.remote.boot_id();
   }
-  if (!file.data.all_settled() || inode.log.entries > 0) return;
-  if (inode.attributes.value().size >= file.written_end)
-    file.written_end = 0;
-  else
-    inode.attributes.expire(
-        core_.scheduler.now());  // answers came in another order than the writes were done
+  if (file.data.all_settled() && inode.log.entries == 0) facts_.written_locked(inode);
 }
 
 // ---------------------------------------------------------------- errors

@@ -272,6 +272,30 @@ TEST_F(Logged, WhatIsWrittenUnderALockIsThereBeforeTheLockIsGivenBack) {
   EXPECT_EQ(content_of(on_server("d/a")), "locked");
 }
 
+// SQLite makes a journal, sets its mode, writes to it, syncs it and looks how long it is.
+TEST_F(Logged, AnAnswerToWhatWasDoneBeforeAWriteDoesNotUndoIt) {
+  LoopbackCaller& caller = mounted_->caller();
+  const std::uint64_t logs = caller.calls(Request::kLog);
+  caller.keep_answers(Request::kLog);
+  const Fd fd(in_mount("d/journal"), O_CREAT | O_RDWR, 0644);
+  ASSERT_TRUE(eventually([&] { return caller.calls(Request::kLog) == logs + 1; }));
+  ASSERT_EQ(::fchmod(fd.get(), 0600), 0);
+  ASSERT_TRUE(eventually([&] { return caller.calls(Request::kLog) == logs + 2; }));
+  ASSERT_EQ(::write(fd.get(), "thirty bytes that stay thirty.", 30), 30);
+  // Known by its handle now, it is written to beside the log; the change of its mode is told afterwards.
+  caller.let_answer_through();
+  ASSERT_TRUE(eventually([&] { return content_of(on_server("d/journal")).size() == 30; }));
+  ASSERT_TRUE(eventually([&] { return mounted_->filesystem().counters().sent == 30; }));
+  caller.keep_answers(Request::OPERATION_NOT_SET);
+  ASSERT_EQ(::fsync(fd.get()), 0);
+  struct statx st {};
+  ASSERT_EQ(::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st), 0);
+  EXPECT_EQ(st.stx_size, 30u);
+  EXPECT_EQ(st.stx_mode & 07777, 0600);
+  ASSERT_EQ(::pwrite(fd.get(), "30", 2, 0), 2);
+  EXPECT_EQ(status(in_mount("d/journal")).st_size, 30);
+}
+
 TEST_F(Logged, FsyncMeansTheServer) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   EXPECT_EQ(::write(fd.get(), "safe", 4), 4);

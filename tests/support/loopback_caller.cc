@@ -130,7 +130,7 @@ void LoopbackCaller::deliver(const std::shared_ptr<Flight>& flight) {
 
 void LoopbackCaller::answered(const std::shared_ptr<Flight>& flight, schema::Reply message,
                               const SharedBytes& body) {
-  post(travel_time(), [this, flight, message = std::move(message), body]() mutable {
+  std::move_only_function<void()> arrive = [this, flight, message = std::move(message), body]() mutable {
     {
       const std::lock_guard lock(mutex_);
       if (flight->ended) return;  // its memory is somebody else's again
@@ -141,7 +141,45 @@ void LoopbackCaller::answered(const std::shared_ptr<Flight>& flight, schema::Rep
       return finish(flight, fail(ErrorCode::kMalformed, "more bytes than there is room for"));
     if (!body.empty()) std::memcpy(flight->request.reply_body.bytes.data(), body.bytes.data(), body.size());
     finish(flight, rpc::CallReply{std::move(message), body.size()});
-  });
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (flight->request.message.operation_case() == kept_kind_) {
+      kept_answers_.push_back(std::move(arrive));
+      arrive = next_kept();
+    }
+  }
+  if (arrive) post(travel_time(), std::move(arrive));
+}
+
+// With the mutex held.
+std::move_only_function<void()> LoopbackCaller::next_kept() {
+  if (let_through_ == 0 || kept_answers_.empty()) return nullptr;
+  --let_through_;
+  auto oldest = std::move(kept_answers_.front());
+  kept_answers_.pop_front();
+  return oldest;
+}
+
+void LoopbackCaller::keep_answers(schema::Request::OperationCase kind) {
+  std::deque<std::move_only_function<void()>> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    kept_kind_ = kind;
+    let_through_ = 0;
+    kept.swap(kept_answers_);
+  }
+  for (auto& answer : kept) post(travel_time(), std::move(answer));
+}
+
+void LoopbackCaller::let_answer_through() {
+  std::move_only_function<void()> answer;
+  {
+    const std::lock_guard lock(mutex_);
+    ++let_through_;
+    answer = next_kept();
+  }
+  if (answer) post(travel_time(), std::move(answer));
 }
 
 void LoopbackCaller::finish(const std::shared_ptr<Flight>& flight, Result<rpc::CallReply> reply) {

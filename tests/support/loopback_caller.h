@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,6 +52,10 @@ class LoopbackCaller final : public rpc::Caller {
   // Calls stay where they are until go_on(): the server is out of reach.
   void hold_back();
   void go_on();
+  // Answers to calls of this kind wait on their way back until they are let through, one by one; the rest of
+  // them once none is kept any more (OPERATION_NOT_SET).
+  void keep_answers(schema::Request::OperationCase kind);
+  void let_answer_through();  // the oldest, once there is one
   // Calls sent so far, of one kind of operation or of all.
   [[nodiscard]] std::uint64_t calls(schema::Request::OperationCase kind) const;
   [[nodiscard]] std::uint64_t calls() const;
@@ -75,6 +80,7 @@ class LoopbackCaller final : public rpc::Caller {
   void deliver(const std::shared_ptr<Flight>& flight);
   void finish(const std::shared_ptr<Flight>& flight, Result<rpc::CallReply> reply);
   void answered(const std::shared_ptr<Flight>& flight, schema::Reply message, const SharedBytes& body);
+  [[nodiscard]] std::move_only_function<void()> next_kept();
   [[nodiscard]] Duration travel_time();
 
   rpc::Service& service_;
@@ -91,6 +97,9 @@ class LoopbackCaller final : public rpc::Caller {
   Fault fault_;
   Pushed pushed_;
   bool held_back_ = false;
+  schema::Request::OperationCase kept_kind_ = schema::Request::OPERATION_NOT_SET;
+  std::deque<std::move_only_function<void()>> kept_answers_;
+  std::size_t let_through_ = 0;
   std::vector<std::shared_ptr<Flight>> held_;
   std::size_t incoming_ = 0;  // calls that the service has not let go of
   bool closed_ = false;

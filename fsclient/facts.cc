@@ -90,7 +90,8 @@ void Facts::learn_beside_log_locked(Inode& inode, const schema::Attr& attr, cons
   const Attributes fresh = Attributes::from_schema(attr);
   if (fresh.mode == 0) return;
   auto& newest = inode.log.told;
-  if (newest && newest->attr.change != attr.change_before()) {
+  const bool upon_newest = newest && attr.change_before() != 0 && attr.change_before() == newest->attr.change;
+  if (newest && !upon_newest) {
     const bool after_this = fresh.change != 0 && newest->change_before == fresh.change;
     const bool tie = same_time(newest->attr.ctime, fresh.ctime);
     if (after_this || (tie ? fresh.size < newest->attr.size : earlier(fresh.ctime, newest->attr.ctime)))

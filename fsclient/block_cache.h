@@ -27,7 +27,7 @@ namespace tusk::client {
 class Inode;
 
 // Counts bytes in use against a cap, which grows with what the path holds: reading ahead and writing behind
-// need four times that (reader.h), and on most paths that is little. Thread-safe.
+// need several times that (reader.h), and on most paths that is little. Thread-safe.
 class MemoryBudget {
  public:
   static constexpr ByteCount kCapPerPathByte = 6;

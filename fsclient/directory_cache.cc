@@ -133,6 +133,7 @@ void DirectoryCache::changed_somehow(Inode& directory, std::string_view name) {
 // gone, and say that it knows all there are.
 void DirectoryCache::note_changed_locked(Inode& directory, std::string_view name) {
   directory.attributes.expire(core_.scheduler.now());
+  directory.log.assume_no_more();  // a change by the log is assumed after this
   core_.loans.withdraw_locked(directory);
   Directory& known = *directory.directory;
   known.names_changed_at = core_.scheduler.now();

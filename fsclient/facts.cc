@@ -38,7 +38,7 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) 
     if (inode.log.entries == 0)
       inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now());
     else if (inode.file)
-      learn_beside_log_locked(inode, attr, told);
+      learn_beside_log_locked(inode, attr, told, false);
   }
   if (changed) drop_kernel_pages(inode);
 }
@@ -80,24 +80,24 @@ void Facts::learn_logged(Inode& inode, const schema::Attr& attr, const Told& tol
       inode.file->version.follow(attr.change_before(), fresh.change);
     inode.file->last_write = core_.scheduler.now();
   }
-  learn_beside_log_locked(inode, attr, told);
+  learn_beside_log_locked(inode, attr, told, true);
 }
 
-// The server makes entries and calls beside them in an order that their answers need not come in. What one
-// was made upon tells it; if another came between, the server's clock, and on a tie the larger size, as
-// anywhere.
-void Facts::learn_beside_log_locked(Inode& inode, const schema::Attr& attr, const Told& told) {
+// The server makes entries and calls beside them in an order that their answers need not come in; those of
+// entries do. What one was made upon tells it; if another came between, the server's clock, and on a tie the
+// larger size, is a guess.
+void Facts::learn_beside_log_locked(Inode& inode, const schema::Attr& attr, const Told& told, bool by_log) {
   const Attributes fresh = Attributes::from_schema(attr);
   if (fresh.mode == 0) return;
   auto& newest = inode.log.told;
-  const bool upon_newest = newest && attr.change_before() != 0 && attr.change_before() == newest->attr.change;
-  if (newest && !upon_newest) {
-    const bool after_this = fresh.change != 0 && newest->change_before == fresh.change;
+  const bool upon_newest = newest && attr.change_before() != 0 && fresh.change != attr.change_before() &&
+                           attr.change_before() == newest->attr.change;
+  if (newest && !upon_newest && !(by_log && newest->by_log)) {
+    inode.log.order_guessed = true;
     const bool tie = same_time(newest->attr.ctime, fresh.ctime);
-    if (after_this || (tie ? fresh.size < newest->attr.size : earlier(fresh.ctime, newest->attr.ctime)))
-      return;
+    if (tie ? fresh.size < newest->attr.size : earlier(fresh.ctime, newest->attr.ctime)) return;
   }
-  newest = {fresh, attr.change_before(), told.about(attr)};
+  newest = {fresh, told.about(attr), by_log};
 }
 
 void Facts::learn_logged_somehow(Inode& inode) {
@@ -109,7 +109,7 @@ void Facts::learn_logged_somehow(Inode& inode) {
 
 // Programs go on seeing what they were shown.
 void Facts::settle_locked(Inode& inode) {
-  auto [attr, before, told] = *std::exchange(inode.log.told, std::nullopt);
+  auto [attr, told, by_log] = *std::exchange(inode.log.told, std::nullopt);
   inode.attributes.expire(taken_back_.newest(inode.handle()));
   if (assumed_locked(inode)) {
     // What was told is from before the names that were made and removed in it meanwhile.
@@ -120,11 +120,13 @@ void Facts::settle_locked(Inode& inode) {
     attr.size = std::max(attr.size, assumed.size);
     inode.log.show_no_other_times();
   } else {
-    inode.log.shown_ctime = inode.shown().ctime;
+    const timespec shown = inode.shown().ctime;
+    inode.log.assume_no_more();
+    inode.log.shown_ctime = shown;
     inode.log.shown_until_change = attr.change;
-    inode.log.assumed_under = 0;
   }
   inode.attributes.settle(attr, told, core_.scheduler.now());
+  if (std::exchange(inode.log.order_guessed, false)) inode.attributes.expire(core_.scheduler.now());
   core_.loans.withdraw_locked(inode);
   if (inode.file && inode.file->data.all_settled()) written_locked(inode);
 }
@@ -140,28 +142,29 @@ bool Facts::assumed_locked(const Inode& inode) const {
   return inode.log.assumed_under != 0 && core_.log.stands(inode.log.assumed_under);
 }
 
-bool Facts::learn_assumed_locked(Inode& inode, const Attributes& attr, TimePoint started) {
-  if (inode.log.entries > 0) return false;
-  if (!assumed_locked(inode)) return true;
-  // Asked before the last of them was made, it may tell of some of them only.
-  if (inode.directory && started <= inode.directory->names_changed_at) return false;
-  const Attributes shown = inode.shown();
-  inode.log.shown_ctime = shown.ctime;
-  inode.log.shown_mtime = shown.mtime;
-  inode.log.shown_until_change = attr.change;
-  inode.log.assumed_under = 0;
-  return true;
+// Asked before the last of them was made, it may tell of some of them only; one that tells no change counter
+// would not be known again.
+bool Facts::tells_assumed_locked(const Inode& inode, const Attributes& attr, TimePoint started) const {
+  const bool after_all = !inode.directory || started > inode.directory->names_changed_at;
+  return !assumed_locked(inode) || (after_all && attr.change != 0);
 }
 
 bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told) {
   core_.clock.saw(attr.ctime);
   prepare(inode, attr);
-  if (!learn_assumed_locked(inode, attr, told.started)) return false;
+  if (inode.log.entries > 0 || !tells_assumed_locked(inode, attr, told.started)) return false;
   const Attributes old = inode.attributes.value();
   // A push about an inode that was not known left no mark on it. From here on it remembers by itself: not
   // only this answer may be older than the push, but also later ones (a listing that a lookup has overtaken).
   if (!inode.attributes.known()) inode.attributes.expire(taken_back_.newest(inode.handle()));
+  const std::optional<Attributes> shown = assumed_locked(inode) ? std::optional(inode.shown()) : std::nullopt;
   if (!inode.attributes.accept(attr, told, core_.scheduler.now())) return false;
+  if (shown) {
+    inode.log.shown_ctime = shown->ctime;
+    inode.log.shown_mtime = shown->mtime;
+    inode.log.shown_until_change = attr.change;
+  }
+  inode.log.assumed_under = 0;
   if (attr.change != old.change) core_.loans.withdraw_locked(inode);
   if (!inode.file || inode.written_since(told.started)) return false;
   FileState& file = *inode.file;
@@ -292,6 +295,7 @@ decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) 
   {
     const std::lock_guard lock(inode.mutex);
     inode.attributes.expire(core_.scheduler.now());
+    if (inode.directory) inode.log.assume_no_more();
     if (inode.file) {
       inode.file->capability_absent = false;
       inode.file->touched = FileState::Touched::kByOthers;

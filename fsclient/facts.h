@@ -35,7 +35,7 @@ class Facts {
   void learn_logged(Inode& inode, const schema::Attr& attr, const Told& told);
   // The same for another change of this mount's own, while there are such entries: their answers, which may
   // be of earlier changes, do not undo it. With the mutex held.
-  void learn_beside_log_locked(Inode& inode, const schema::Attr& attr, const Told& told);
+  void learn_beside_log_locked(Inode& inode, const schema::Attr& attr, const Told& told, bool by_log = false);
   // An entry was carried out whose answer does not tell what it made of the inode: earlier answers do not
   // either.
   void learn_logged_somehow(Inode& inode);
@@ -86,9 +86,9 @@ class Facts {
   void settle_locked(Inode& inode);
   // A directory's attributes are assumed, and nobody else can have changed them.
   [[nodiscard]] bool assumed_locked(const Inode& inode) const;
-  // What is told of it now is what this mount's changes have made of it: no other times are shown for that.
-  // False: something else holds.
-  bool learn_assumed_locked(Inode& inode, const Attributes& attr, TimePoint started);
+  // While they are: what is told now tells all that they assume.
+  [[nodiscard]] bool tells_assumed_locked(const Inode& inode, const Attributes& attr,
+                                          TimePoint started) const;
   static void follow_touch(FileState& file, const Attributes& old, const Attributes& fresh);
   static bool forget_if_other_bytes(Inode& inode, const Attributes& old, const Attributes& fresh);
 

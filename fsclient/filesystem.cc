@@ -116,6 +116,7 @@ void Filesystem::touched(const InodePointer& inode) {
   if (!inode) return;
   const std::lock_guard lock(inode->mutex);
   inode->attributes.expire(core_.scheduler.now());
+  if (inode->directory) inode->log.assume_no_more();
   core_.loans.withdraw_locked(*inode);
   if (inode->file) inode->file->touch();
 }

@@ -108,10 +108,11 @@ struct InodeInLog {
   // it.
   struct OwnChange {
     Attributes attr;
-    std::uint64_t change_before = 0;
     Told told;
+    bool by_log = false;
   };
   std::optional<OwnChange> told;
+  bool order_guessed = false;   // which of them is: it is asked for once there are no entries any more
   std::optional<Error> failed;  // the server did not make it
   // A directory's attributes are what they must be after this mount's changes; the server has not told them.
   std::uint64_t assumed_under = 0;
@@ -119,6 +120,11 @@ struct InodeInLog {
   void show_no_other_times() {
     shown_ctime.reset();
     shown_mtime.reset();
+  }
+  // Something else happened to the directory.
+  void assume_no_more() {
+    assumed_under = 0;
+    show_no_other_times();
   }
 };
 

@@ -5,8 +5,8 @@
 // at once (threads share a descriptor; a player keeps its place). It is believed after kProof bytes, as
 // Linux' readahead believes one that goes on where it ended. Its window then grows fourfold whenever the
 // reader had to wait, and not else: who reads slowly needs little. It never goes further than kBurst and
-// twice what was read: who reads the head, the tail and five megabytes, as ffprobe does, must not pull in
-// tens of them.
+// twice what was read, until that was much (kLongRead): who reads the head, the tail and five megabytes, as
+// ffprobe does, must not pull in tens of them.
 //
 // A read elsewhere is a jump: what was to be fetched for the run that was left is given up. Unless its reader
 // has been seen to come back: then several readers share the file. Jumps in equal steps are ReadSteps'.

@@ -286,6 +286,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
     learn_written(*inode, write, *reply, told, by_log);
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error());
+    if (file.data.all_settled()) file.written_end = 0;  // how far the file reaches now the server tells
     after.add([this, id = inode->id] {
       core_.scheduler.post_notification([this, id] { core_.kernel.invalidate_inode(id); });
     });
@@ -314,9 +315,9 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
   const Attributes attr = Attributes::from_schema(reply.attr());
   core_.loans.withdraw_locked(inode);
   if (!by_log) file.version.follow(reply.attr().change_before(), attr.change);
-  if (inode.log.entries > 0)
+  if (inode.log.entries > 0 && !by_log)
     facts_.learn_beside_log_locked(inode, reply.attr(), told);
-  else if (attr.mode != 0)
+  else if (inode.log.entries == 0 && attr.mode != 0)
     inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
   if (!write.writer->synchronous() && !file.uncommitted) {
     file.uncommitted = true;

@@ -14,7 +14,7 @@ void take(TomlReader& reader, std::string_view key, std::int64_t min, std::int64
 void read_limits(TomlReader& reader, ServerLimits& limits) {
   constexpr std::int64_t kCountMax = 1'000'000;
   constexpr std::int64_t kMebibytesMax = 1'000'000;
-  constexpr std::int64_t kRequestMebibytesMin = 64;  // what one client may send unasked
+  constexpr std::int64_t kRequestMebibytesMin = 64;  // what one client may send before its first answer
   constexpr std::int64_t kMillisecondsMax = 3'600'000;
   constexpr std::int64_t kSecondsMax = 30 * 24 * 3600;
   take(reader, "workers", 2, kWorkersMax, limits.workers);

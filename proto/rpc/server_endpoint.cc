@@ -31,9 +31,10 @@ constexpr Duration kTrustPeriod = 10s;  // as long as a handshake may take
 constexpr Duration kBlockedTick = 10ms;
 // For the goodbyes to go out.
 constexpr Duration kGoodbyePatience = 500ms;
-// An ATTACH needs a hundredth of it.
-// Ten times what 1 Gbit/s holds at 200 ms.
+// Ten times what 1 Gbit/s holds at 200 ms; but no client alone fills the server's memory.
 constexpr ByteCount kRequestBytesLater = 256ull << 20;
+constexpr ByteCount kShareOfOneClient = 4;
+// An ATTACH needs a hundredth of it.
 constexpr ByteCount kStrangerMemoryMax = 64 << 10;
 constexpr std::string_view kGoodbye = "the server shuts down";
 
@@ -144,7 +145,7 @@ class Endpoint final : public ServerEndpoint {
   void leave();
   void enter(Phase phase, TimePoint until);
   [[nodiscard]] std::vector<std::byte> reset_token(const wire::ConnectionIdBytes& id) const;
-  [[nodiscard]] static transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory);
+  [[nodiscard]] transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory) const;
 
   const ServerEndpointOptions options_;
   Service& service_;
@@ -174,12 +175,13 @@ class Endpoint final : public ServerEndpoint {
   std::thread thread_;
 };
 
-transport::ConnectionConfig Endpoint::connection_config(std::shared_ptr<MemoryAccount> memory) {
+transport::ConnectionConfig Endpoint::connection_config(std::shared_ptr<MemoryAccount> memory) const {
   transport::ConnectionConfig config;
   config.allocate_request = [memory = std::move(memory)](std::size_t size) {
     return allocate_counted(memory, size);
   };
-  config.credit.request_bytes_later = kRequestBytesLater;
+  config.credit.request_bytes_later =
+      std::min(kRequestBytesLater, options_.request_memory_max / kShareOfOneClient);
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
   return config;
 }

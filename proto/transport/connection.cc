@@ -438,7 +438,7 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
         {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
          static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size()),
          outgoing->repair});
-    if (outgoing->worth_a_copy) copies_.handle_sent(now, assembly.frames.back(), rtt_.smoothed());
+    if (outgoing->small_and_urgent) copies_.handle_sent(now, assembly.frames.back(), rtt_.smoothed());
   }
 }
 

@@ -241,10 +241,8 @@ std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, Out
   }
   if (!lost) unsent_bytes_ -= out.piece.data.size();
   out.repair = lost;
-  // Of what is small and urgent; and of repairs that nothing follows: they are all that is waited for.
-  out.worth_a_copy = lost ? !has_outgoing()
-                          : message.priority() == wire::Priority::kInteractive &&
-                                message.size() <= ProactiveCopies::kMessageMax;
+  out.small_and_urgent = !lost && message.priority() == wire::Priority::kInteractive &&
+                         message.size() <= ProactiveCopies::kMessageMax;
   return out;
 }
 

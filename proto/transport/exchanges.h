@@ -80,8 +80,8 @@ class Exchanges {
     wire::ExchangeId exchange;
     OutgoingMessage::Piece piece;
     bool body_fills_packet = false;   // written without a length, so it must come last
-    bool repair = false;              // of what was lost
-    bool worth_a_copy = false;        // much waits for it
+    bool repair = false;              // goes out again
+    bool small_and_urgent = false;    // goes out for the first time, and somebody waits for all of it
     wire::MessageHeaderFrame header;  // when piece.part is kHeader
   };
   [[nodiscard]] std::optional<Outgoing> next_outgoing(std::size_t room);

@@ -41,7 +41,7 @@ struct SentFrame {
   wire::ExchangeId exchange;  // kBody, kHeader, kCancel
   std::uint32_t offset = 0;   // kBody, kHeader; kMtuProbe: the size probed
   std::uint32_t length = 0;
-  bool repair = false;  // kBody, kHeader: of what was lost before
+  bool repair = false;  // kBody, kHeader: goes out again
 };
 
 struct SentPacket {

@@ -172,6 +172,11 @@ void LoopbackCaller::keep_answers(schema::Request::OperationCase kind) {
   for (auto& answer : kept) post(travel_time(), std::move(answer));
 }
 
+std::size_t LoopbackCaller::answers_kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_answers_.size();
+}
+
 void LoopbackCaller::let_answer_through() {
   std::move_only_function<void()> answer;
   {

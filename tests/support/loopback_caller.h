@@ -56,6 +56,7 @@ class LoopbackCaller final : public rpc::Caller {
   // them once none is kept any more (OPERATION_NOT_SET).
   void keep_answers(schema::Request::OperationCase kind);
   void let_answer_through();  // the oldest, once there is one
+  [[nodiscard]] std::size_t answers_kept() const;
   // Calls sent so far, of one kind of operation or of all.
   [[nodiscard]] std::uint64_t calls(schema::Request::OperationCase kind) const;
   [[nodiscard]] std::uint64_t calls() const;

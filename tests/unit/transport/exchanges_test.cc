@@ -417,22 +417,16 @@ TEST_F(LaterCreditTest, IsMoreOnceTheFirstRequestWasAnswered) {
   EXPECT_EQ(server_.events().size(), 15u) << "8000 bytes not answered, of which one request was there before";
 }
 
-TEST_F(ExchangesTest, ARepairThatNothingFollowsIsWorthACopy) {
+TEST_F(ExchangesTest, TellsRepairsFromWhatGoesOutForTheFirstTime) {
   client_.open({.body = 5000, .priority = Priority::kBulk});
   const auto sent = take_all(client_);
   ASSERT_GE(sent.size(), 3u);
-  for (const SentPiece& piece : sent) EXPECT_FALSE(piece.repair || piece.worth_a_copy);
+  for (const SentPiece& piece : sent) EXPECT_FALSE(piece.repair);
   lose(client_, sent[1]);
   lose(client_, sent[2]);
   const auto repairs = take_all(client_);
   ASSERT_EQ(repairs.size(), 2u);
   for (const SentPiece& piece : repairs) EXPECT_TRUE(piece.repair);
-  client_.open({.body = 5000, .priority = Priority::kBulk});
-  lose(client_, repairs[0]);
-  const auto next = client_.exchanges.next_outgoing(kPacketRoom);
-  ASSERT_TRUE(next);
-  EXPECT_TRUE(next->repair);
-  EXPECT_FALSE(next->worth_a_copy) << "there is more to send";
 }
 
 TEST_F(LittleCreditTest, ACancelOfMoreThanGrantedIsAnError) {

@@ -36,6 +36,7 @@ struct AckEvent {
   std::uint64_t marks = 0;        // new ECN congestion marks
   // Delivery rate over the flight of the newest acknowledged packet; 0: no sample.
   double rate = 0;                   // bytes/s
+  ByteCount flight = 0;              // bytes in flight when that packet left, with it
   bool app_limited = false;          // the sender had nothing to send, so the rate is a lower bound
   Duration rtt{};                    // newest sample; 0: none
   std::optional<PacketTrain> train;  // news of the newest one

@@ -189,7 +189,8 @@ Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
 
 void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   for (const SentFrame& frame : outcome.acked) handle_frame_acked(frame);
-  for (const SentFrame& frame : outcome.lost) handle_frame_lost(now, frame);
+  const bool idle = !exchanges_.has_outgoing();
+  for (const SentFrame& frame : outcome.lost) handle_frame_lost(now, frame, idle);
   const AckEvent& event = outcome.event;
   if (outcome.full_size_acked) {
     mtu_.handle_full_size_acked();
@@ -229,11 +230,11 @@ void Connection::repair(const SentFrame& frame) {
   exchanges_.handle_lost(frame.exchange, part, frame.offset, frame.length);
 }
 
-void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame) {
+void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame, bool idle) {
   switch (frame.kind) {
     case SentFrame::Kind::kBody:
     case SentFrame::Kind::kHeader:
-      if (frame.repair) copies_.handle_lost_again(now, frame, rtt_.smoothed());
+      copies_.handle_lost(now, frame, idle, rtt_.smoothed());
       return repair(frame);
     case SentFrame::Kind::kCancel:
       return lost_cancels_.push_back({frame.exchange, frame.length});
@@ -522,7 +523,7 @@ void Connection::handle_timeout(TimePoint now) {
   apply(now, outcome);
   if (!probe) return;
   probes_due_ = kProbePackets;
-  for (const SentFrame& frame : sent_.oldest_outstanding()) handle_frame_lost(now, frame);
+  for (const SentFrame& frame : sent_.oldest_outstanding()) handle_frame_lost(now, frame, false);
   if (sent_.probes_unanswered() == SentPackets::kOutageProbes) congestion_->handle_outage(now);
 }
 

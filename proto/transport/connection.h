@@ -153,7 +153,7 @@ class Connection {
   void handle_settings(const wire::SettingsFrame& settings);
   void apply(TimePoint now, const SentPackets::Outcome& outcome);
   void handle_frame_acked(const SentFrame& frame);
-  void handle_frame_lost(TimePoint now, const SentFrame& frame);
+  void handle_frame_lost(TimePoint now, const SentFrame& frame, bool idle);
   void repair(const SentFrame& frame);
   void fail(const Error& error);
   void die(ErrorCode code, std::string reason);

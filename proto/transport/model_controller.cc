@@ -172,6 +172,8 @@ void ModelController::sample_rate(const AckEvent& event) {
   }
   if (event.app_limited && event.rate <= bandwidth_) return;
   rate_ = event.rate;
+  const bool part = event.flight > 0 && event.flight < window_;
+  filled_ = part ? static_cast<double>(event.flight) / static_cast<double>(window_) : 1;
   round_rate_ = std::max(round_rate_, event.rate);
   while (!samples_.empty() && samples_.back().rate <= event.rate) samples_.pop_back();
   samples_.push_back({round_, event.rate});
@@ -257,10 +259,15 @@ void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
   if (round_ <= blind_until_) return;
   const bool content = loss_.content();
   if (content) loss_.end_content_round();
-  const double share = std::min(1.0, rate_ / capacity_);
-  const double held = (content ? goodput_ : rate_) * to_seconds(rtt_min_ + round_queue_.wander());
-  const double queued = content ? 0 : capacity_ * to_seconds(own_queue()) * std::sqrt(share);
-  model_window_ += kStep * (held + queued - model_window_);
+  const auto lawful = [&](double rate) {
+    const double held = rate * to_seconds(rtt_min_ + round_queue_.wander());
+    const double queued =
+        content ? 0 : capacity_ * to_seconds(own_queue()) * std::sqrt(std::min(1.0, rate / capacity_));
+    return model_window_ + kStep * (held + queued - model_window_);
+  };
+  // What was not sent has not been delivered: a window that a busy machine did not fill is not too large.
+  const double kept = content ? 0 : std::min(model_window_, lawful(rate_ / filled_));
+  model_window_ = std::max(lawful(content ? goodput_ : rate_), kept);
   grow_into_free_capacity();
   insist_if_starved(now, rtt.queueing());
   if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() ||
@@ -355,6 +362,7 @@ bool ModelController::puzzled() {
 }
 
 bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
+  if (free_rounds_ > 0) return false;       // it is empty
   if (contention_.insists()) return false;  // who fills the queue would take what we leave
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
   return since > (shared() || base_doubtful_
@@ -364,7 +372,10 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
 
 void ModelController::enter(State state) {
   if (state == State::kSteady && state_ != State::kEmpty) {
-    model_window_ = rate_ * to_seconds(rtt_min_);
+    // A busy machine did not send what trains showed to be free; a full window would have had that.
+    const double started = std::min(rate_ / filled_, std::max(round_rate_, trains_.safe_rate()));
+    const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
+    model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
     free_rounds_ = 0;
   }

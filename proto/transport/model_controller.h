@@ -78,6 +78,7 @@ class ModelController final : public CongestionController {
   double bandwidth_ = 0;   // bytes/s delivered, best of the last rounds
   bool pressed_ = false;   // and the path was ever given as much as it may carry
   double rate_ = 0;        // newest sample, bytes/s
+  double filled_ = 1;      // share of the window that was in flight for that sample
   double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
   double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s

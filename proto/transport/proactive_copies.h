@@ -28,11 +28,12 @@ class ProactiveCopies {
     if (loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost))
       waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
-  // A piece was lost for the second time. Its message waits for two round trips already, and who reads in
-  // order for that: on a path that loses one packet in a hundred one in ten thousand gets here. Where much
-  // more is lost, a queue overflows, and copies would only fill it.
-  void handle_lost_again(TimePoint now, const SentFrame& frame, Duration rtt) {
-    if (loss() > kOwnLossMax) return;
+  // A piece was lost. For the second time: its message waits for two round trips already, and who reads in
+  // order for that; on a path that loses one packet in a hundred one in ten thousand gets here. Or `idle`:
+  // there is nothing else to send, as at the end of a file, and somebody waits for just this. Where much more
+  // is lost, a queue overflows, and copies would only fill it.
+  void handle_lost(TimePoint now, const SentFrame& frame, bool idle, Duration rtt) {
+    if ((!frame.repair && !idle) || loss() > kOwnLossMax) return;
     waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
   // What the path does to packets; and how many bytes went out, of which copies may be a small part.

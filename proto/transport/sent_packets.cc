@@ -54,6 +54,7 @@ void SentPackets::record(TimePoint now, std::uint32_t size, std::vector<SentFram
   if (frames.size() > 1) packet.more.assign(frames.begin() + 1, frames.end());
   packet.mtu_probe = frames.size() == 1 && frames.front().kind == SentFrame::Kind::kMtuProbe;
   in_flight_ += size;
+  packet.flight = in_flight_;
   ++outstanding_;
   // A search for the MTU must not keep putting off the probe for data that may be lost.
   if (!packet.mtu_probe || outstanding_ == 1) last_eliciting_sent_at_ = now;
@@ -151,6 +152,7 @@ void SentPackets::sample_rate(TimePoint now, const SentPacket& newest, const wir
   // Shorter than a round trip: compressed by something, not a measurement.
   if (interval < rtt_min * 3 / 4 || interval <= Duration(0)) return;
   outcome.event.rate = static_cast<double>(bytes) / to_seconds(interval);
+  outcome.event.flight = newest.flight;
   outcome.event.app_limited = newest.app_limited;
 }
 

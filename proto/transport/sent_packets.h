@@ -53,6 +53,7 @@ struct SentPacket {
   bool mtu_probe = false;  // its loss says nothing of congestion
   // For the delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3.1): the state at sending.
   ByteCount delivered = 0;
+  ByteCount flight = 0;  // bytes in flight, with this packet
   TimePoint delivered_at{};
   TimePoint first_sent_at{};
   std::uint64_t delivered_received_us = 0;  // receiver's clock

@@ -81,5 +81,31 @@ TEST(RoughPath, AReturnChannelOfAHundredthIsEnough) {
   EXPECT_GE(rate, 0.9 * static_cast<double>(kGbit) * 1434 / 1500);
 }
 
+// Programs that a busy machine keeps from running for 5 ms ten times a second, and longer now and then: what
+// they could not send in time is no sign of a slower line.
+TEST(RoughPath, BusyMachinesCostLittleMoreThanTheirTime) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
+  struct Busy {
+    Duration length;
+    double share;
+  };
+  for (const Busy& busy : {Busy{5ms, 0.94}, Busy{10ms, 0.89}}) {
+    SimOptions options = symmetric_path(kGbit, 100ms, 0.001, 100ms, 11);
+    options.handshake_rtt = 100ms;
+    options.stall_every = 100ms;
+    options.stall_length = busy.length;
+    SimPair pair(options);
+    pair.run_for(1600ms);
+    const Duration start = pair.elapsed();
+    pair.traffic().stream(kGiB, 64 * kMiB, Kind::kFetch);
+    ASSERT_TRUE(pair.run_until([&] { return pair.traffic().bytes_done() >= kGiB; }, 120s));
+    const double rate = static_cast<double>(kGiB) * 8 / to_seconds(pair.elapsed() - start);
+    const double limit = static_cast<double>(kGbit) * 0.999 * 1434 / 1500;
+    std::printf("  stalls of %.0f ms: %.1f %% of the limit\n", to_seconds(busy.length) * 1e3,
+                100 * rate / limit);
+    EXPECT_GE(rate, busy.share * limit);
+  }
+}
+
 }  // namespace
 }  // namespace tusk::simulation

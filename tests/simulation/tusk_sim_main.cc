@@ -32,6 +32,7 @@ struct Arguments {
   std::string size = "1gib";
   std::string window;
   std::string extra;
+  std::string stalls;
   transport::CongestionKind congestion = transport::CongestionKind::kModel;
   std::uint32_t mtu = 1500;
   bool store = false;
@@ -126,6 +127,13 @@ SimOptions options_of(const Arguments& arguments) {
   options.path.mtu = arguments.mtu;
   options.connection.congestion = arguments.congestion;
   options.path.deliver_damaged = arguments.secure;
+  if (!arguments.stalls.empty()) {
+    const std::size_t colon = arguments.stalls.find(':');
+    if (colon == std::string::npos)
+      must<int>(fail(ErrorCode::kBadConfig, "'" + arguments.stalls + "' are no stalls: EVERY:LENGTH"));
+    options.stall_every = must(wan::parse_duration(arguments.stalls.substr(0, colon)));
+    options.stall_length = must(wan::parse_duration(arguments.stalls.substr(colon + 1)));
+  }
   if (!arguments.extra.empty()) {
     const auto changed =
         must(wan::with_changes({options.path.to_server, options.path.to_client}, arguments.extra));
@@ -318,6 +326,8 @@ int main(int argc, char** argv) {
   app.add_option("--mtu", arguments.mtu, "bytes of an IP packet")->check(CLI::Range(1260, 65535));
   app.add_option("--window", arguments.window, "bytes asked for at a time; by default enough for the path");
   app.add_option("--set", arguments.extra, "more of the path, as jitter=2ms,ab-loss=1% (ab: to the server)");
+  app.add_option("--stalls", arguments.stalls,
+                 "both programs are kept from running so often, for so long, on average: EVERY:LENGTH");
   app.add_option("--congestion", arguments.congestion, "the controller of both sides")
       ->transform(CLI::CheckedTransformer(tusk::support::kCongestionKinds, CLI::ignore_case));
   app.add_flag("--rested", arguments.rested, "the connection is some seconds old, as a mount that is used");

@@ -44,7 +44,28 @@ class SimPair final : public SimWorld {
   }
   [[nodiscard]] TimePoint next_timeout(Role side) const;
 
+  struct Packet {
+    wire::PacketNumber number;
+    std::vector<std::byte> payload;
+    std::uint32_t size = 0;
+    bool marked = false;
+  };
+  // What happens to a program that the machine keeps from running: packets wait, timers are late.
+  struct Program {
+    TimePoint asleep_until{};
+    std::vector<Packet> waiting;
+  };
+  [[nodiscard]] bool asleep(Role side) const {
+    return programs_[static_cast<std::size_t>(side)].asleep_until > now();
+  }
+  void stall_later(Role side);
+  void wake(Role side);
+
   const Duration server_ahead_;
+  const Duration stall_every_;
+  const Duration stall_length_;
+  Random stalls_;
+  std::array<Program, 2> programs_;                                    // by Role
   std::array<std::unique_ptr<transport::Connection>, 2> connections_;  // by Role
 };
 

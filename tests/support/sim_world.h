@@ -26,7 +26,11 @@ struct SimOptions {
   Duration handshake_rtt{};                // bare transport: what the handshake measured; 0: unknown
   Duration server_clock_ahead{};           // the two clocks have nothing in common
   Duration begin{};                        // when this pair comes into being
-  std::shared_ptr<SimPath::Links> links;   // shared with other pairs (sim_network.h); none: its own
+  // Bare transport: the programs of both ends are kept from running so often, for so long (means): a busy
+  // machine. 0: never.
+  Duration stall_every{};
+  Duration stall_length{};
+  std::shared_ptr<SimPath::Links> links;  // shared with other pairs (sim_network.h); none: its own
 };
 
 // Both directions with the same parameters: `rate` bit/s, `rtt` split in two, a queue of `queue`.

@@ -12,6 +12,11 @@ SentFrame frame(std::uint64_t exchange, std::uint32_t length = 100) {
   return {SentFrame::Kind::kBody, wire::ExchangeId(exchange), 0, length};
 }
 
+SentFrame repair_of(SentFrame frame) {
+  frame.repair = true;
+  return frame;
+}
+
 struct ProactiveCopiesTest : testing::Test {
   ProactiveCopies copies_;
   TimePoint now_{1h};
@@ -64,12 +69,21 @@ TEST_F(ProactiveCopiesTest, LossOfLongAgoIsForgotten) {
 
 TEST_F(ProactiveCopiesTest, AreForWhatWasLostTwiceWhereFewAre) {
   copies_.handle_settled(30'000, 600);
-  copies_.handle_lost_again(now_, frame(1), kRtt);
+  copies_.handle_lost(now_, repair_of(frame(1)), false, kRtt);
   ASSERT_NE(copies_.next_timeout(), kNever);
   EXPECT_TRUE(copies_.take_due(copies_.next_timeout(), kWindow, kWindow)) << "also beside others";
   copies_.handle_settled(30'000, 6'000);  // a queue that overflows
-  copies_.handle_lost_again(now_, frame(2), kRtt);
+  copies_.handle_lost(now_, repair_of(frame(2)), false, kRtt);
   EXPECT_EQ(copies_.next_timeout(), kNever);
+}
+
+TEST_F(ProactiveCopiesTest, AreForWhatWasLostOnceWhereThereIsNothingElseToSend) {
+  copies_.handle_lost(now_, frame(1), false, kRtt);
+  EXPECT_EQ(copies_.next_timeout(), kNever);
+  copies_.handle_lost(now_, frame(2), true, kRtt);
+  const auto copy = copies_.take_due(copies_.next_timeout(), 0, kWindow);
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->exchange, wire::ExchangeId(2));
 }
 
 TEST_F(ProactiveCopiesTest, AreASmallPartOfAFullLine) {

@@ -39,6 +39,7 @@ struct AckEvent {
   ByteCount flight = 0;              // bytes in flight when that packet left, with it
   bool app_limited = false;          // the sender had nothing to send, so the rate is a lower bound
   Duration rtt{};                    // newest sample; 0: none
+  ByteCount datagram_size = 0;       // of a full packet; 0: unknown
   std::optional<PacketTrain> train;  // news of the newest one
 };
 

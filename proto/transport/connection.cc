@@ -6,6 +6,7 @@
 
 #include "proto/base/check.h"
 #include "proto/base/overloaded.h"
+#include "proto/transport/train_capacity.h"
 
 namespace tusk::transport {
 namespace {
@@ -204,6 +205,8 @@ void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   copies_.handle_settled(event.acked_packets, event.lost_packets);
   loss_ += (share - loss_) * std::min(1.0, static_cast<double>(settled) / 5000);
   congestion_->handle_ack(event, rtt_);
+  if (congestion_->bandwidth() > 0)
+    capacity_probe_.handle_answer(now, congestion_->burst(), TrainCapacity::bytes_min(mtu_.datagram_size()));
 }
 
 void Connection::handle_frame_acked(const SentFrame& frame) {
@@ -457,7 +460,7 @@ std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std:
 
 Connection::Packet Connection::poll_capacity_probe(TimePoint now, std::span<std::byte> payload) {
   note_app_limited();
-  capacity_probe_.handle_sent();
+  capacity_probe_.handle_sent(mtu_.datagram_size(), TrainCapacity::bytes_min(mtu_.datagram_size()));
   Assembly assembly(payload.first(mtu_.datagram_size() - kOverhead), frames_);
   write_frame(wire::PingFrame{}, assembly.writer);
   write_frame(wire::PaddingFrame{assembly.writer.room()}, assembly.writer);

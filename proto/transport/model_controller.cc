@@ -10,7 +10,6 @@ namespace tusk::transport {
 namespace {
 
 constexpr ByteCount kPacket = 1472;
-constexpr ByteCount kInitialWindow = 64 * kPacket;
 // On top of the model, the same for all that share a line: it makes shares equal. On a slow line it would be
 // a queue that never empties.
 constexpr double kExtraSeconds = 2e-3;
@@ -90,7 +89,7 @@ bool about_equal(Duration a, Duration b) {
 
 }  // namespace
 
-ModelController::ModelController() : window_(kInitialWindow), pacing_rate_(kInitialRate) {}
+ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kInitialRate) {}
 
 std::string_view ModelController::state() const {
   switch (state_) {
@@ -129,9 +128,9 @@ bool ModelController::sends_trains() const {
 // On a slow line a whole train would be a queue that others feel.
 ByteCount ModelController::train_bytes() const {
   const auto of_time = [this](double seconds) { return static_cast<ByteCount>(pacing_rate_ * seconds); };
-  const ByteCount least = state_ == State::kStartup ? TrainCapacity::kTrainBytesMin
-                                                    : std::clamp(of_time(kTrainSecondsMax), kTrainBytesLeast,
-                                                                 TrainCapacity::kTrainBytesMin);
+  const ByteCount least = state_ == State::kStartup
+                              ? train_bytes_min()
+                              : std::clamp(of_time(kTrainSecondsMax), kTrainBytesLeast, train_bytes_min());
   return std::max(least, of_time(kTrainSeconds));
 }
 
@@ -147,6 +146,7 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   round_acked_ += event.acked_bytes;
   round_lost_ += event.lost_bytes;
   rtt_min_ = rtt.minimum();
+  datagram_size_ = event.datagram_size;
   sample_rate(event);
   sample_train(event);
   round_queue_.add(event.rtt);
@@ -181,7 +181,7 @@ void ModelController::sample_rate(const AckEvent& event) {
 }
 
 void ModelController::sample_train(const AckEvent& event) {
-  if (!event.train || event.train->bytes < std::min(train_bytes(), TrainCapacity::kTrainBytesMin) / 2) return;
+  if (!event.train || event.train->bytes < std::min(train_bytes(), train_bytes_min()) / 2) return;
   if (sends_trains()) trains_.add(*event.train);
 }
 
@@ -212,6 +212,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   ++rounds_in_state_;
   round_queue_.end_round(rtt_min_, rtt.standing());
   if (state_ == State::kSteady && rounds_in_state_ == 1) judge_round_trip(event.now, rtt);
+  if (state_ == State::kStartup) raise_startup_cap();
   // Old samples only make way for measurements: silence proves nothing.
   if (!round_app_limited_) {
     while (samples_.size() > 1 && samples_.front().round + kBandwidthRounds < round_) samples_.pop_front();
@@ -235,11 +236,14 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   round_acked_ = round_lost_ = 0;
 }
 
+void ModelController::raise_startup_cap() {
+  const auto carried = static_cast<double>(std::max(train_bytes_min(), round_acked_ + round_lost_));
+  const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
+  startup_cap_ = std::max(startup_cap_, cap);
+}
+
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
-  startup_cap_ = std::max(static_cast<double>(TrainCapacity::kTrainBytesMin),
-                          static_cast<double>(round_acked_ + round_lost_)) *
-                 kTrainGrowth / to_seconds(std::max(rtt_min_, Duration(50us)));
   // More than any path loses by itself: the trains said too much.
   if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
   // The path carries what trains said it would, and they say no more.
@@ -428,19 +432,20 @@ void ModelController::control(const RttEstimator& rtt) {
 
 void ModelController::control_startup(double round_trip) {
   const double estimate = trains_.safe_rate();
+  const auto initial = static_cast<double>(train_bytes_min());
   if (estimate <= 0 && bandwidth_ <= 0) {
-    pacing_rate_ = std::max(kInitialRate, kStartupGain * static_cast<double>(kInitialWindow) / round_trip);
+    pacing_rate_ = std::max(kInitialRate, kStartupGain * initial / round_trip);
+    window_ = train_bytes_min();
     return;
   }
-  const double cap =
-      startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * static_cast<double>(kInitialWindow) / round_trip;
+  const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * initial / round_trip;
   // On short paths the initial window alone is many times the capacity: only until trains know better.
-  const double first = kStartupGain * static_cast<double>(kInitialWindow) / round_trip;
+  const double first = kStartupGain * initial / round_trip;
   const double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
                                    : std::max(kStartupGain * bandwidth_, first);
   pacing_rate_ = std::max(kRateMin, rate);
   const double held = round_trip + to_seconds(own_queue() + kHostDelay);
-  window_ = kInitialWindow + static_cast<ByteCount>(pacing_rate_ * held);
+  window_ = train_bytes_min() + static_cast<ByteCount>(pacing_rate_ * held);
 }
 
 }  // namespace tusk::transport

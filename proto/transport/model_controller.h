@@ -46,6 +46,7 @@ class ModelController final : public CongestionController {
   void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
   void end_round(const AckEvent& event, RttEstimator& rtt);
+  void raise_startup_cap();
   void end_startup_round();
   void end_steady_round(TimePoint now, const RttEstimator& rtt);
   void grow_into_free_capacity();
@@ -67,6 +68,8 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool shared() const;
   [[nodiscard]] bool sends_trains() const;
   [[nodiscard]] ByteCount train_bytes() const;
+  // The shortest train that tells anything; and what may leave before anything is known.
+  [[nodiscard]] ByteCount train_bytes_min() const { return TrainCapacity::bytes_min(datagram_size_); }
 
   State state_ = State::kStartup;
   std::uint64_t round_ = 0;
@@ -108,6 +111,7 @@ class ModelController final : public CongestionController {
   PathLoss loss_;
   RoundQueue round_queue_;
   Duration rtt_min_{};
+  ByteCount datagram_size_ = 0;
   ByteCount window_;
   double pacing_rate_;
 };

@@ -108,6 +108,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   detect_losses(now, rtt, outcome);
   forget_settled(now, rtt);
   outcome.event.in_flight = in_flight_;
+  outcome.event.datagram_size = watched_size_;
   outcome.event.delivered_total = delivered_;
   return true;
 }

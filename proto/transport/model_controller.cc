@@ -43,8 +43,12 @@ constexpr int kDrainRoundsMax = 3;
 constexpr std::uint64_t kBandwidthRounds = 12;
 
 // The queue of a flow that is alone: an eighth of the round trip.
-constexpr Duration kOwnQueueMin = 3ms;
+constexpr Duration kOwnQueueMin = 5ms;
 constexpr Duration kOwnQueueMax = 10ms;
+// A buffer seems no shorter, and is tried to be longer so often.
+constexpr int kOverrunRounds = 3;  // in a row: losses that come in bursts are gone by then
+constexpr Duration kBufferLeast = 250us;
+constexpr Duration kBufferBelieved = 4s;
 // Of the way to the window that the law wants, in a round.
 constexpr double kStep = 0.75;
 // The window is what is delivered in a round trip: rate a little above it lets the window decide.
@@ -134,7 +138,9 @@ ByteCount ModelController::train_bytes() const {
   return std::max(least, of_time(kTrainSeconds));
 }
 
-Duration ModelController::own_queue() const { return std::clamp(rtt_min_ / 8, kOwnQueueMin, kOwnQueueMax); }
+Duration ModelController::usual_queue() const { return std::clamp(rtt_min_ / 8, kOwnQueueMin, kOwnQueueMax); }
+
+Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_); }
 
 bool ModelController::shared() const {
   return rate_ < kSharedBelow * capacity_ && round_queue_.queue() > own_queue() / 2 + round_queue_.wander();
@@ -202,7 +208,23 @@ void ModelController::learn_loss() {
                    .packets = static_cast<double>(round_acked_ + round_lost_) / static_cast<double>(kPacket),
                    .test = rounds_in_state_ == 1,
                    .judged = rounds_in_state_ > kBlindRounds,
-                   .queue_short = round_queue_.queue() < own_queue() / 2});
+                   .queue_short = round_queue_.queue() < usual_queue() / 2});
+}
+
+// A buffer that is shorter than our queue would be overrun for ever: a queue of ours has room in it.
+void ModelController::learn_buffer(TimePoint now) {
+  if (contention_.insists() || shared() || state_ != State::kSteady || rounds_in_state_ <= kBlindRounds)
+    return;
+  const Duration own = own_queue();
+  overrun_rounds_ = loss_.overrun() ? overrun_rounds_ + 1 : 0;
+  if (overrun_rounds_ >= kOverrunRounds) {
+    overrun_rounds_ = 0;
+    buffer_ = std::max(kBufferLeast, std::min(own, round_queue_.longest()) * 3 / 4);
+    buffer_learnt_at_ = now;
+  } else if (buffer_ <= own && now - buffer_learnt_at_ > kBufferBelieved) {
+    buffer_ = buffer_ * 5 / 4;
+    buffer_learnt_at_ = now;
+  }
 }
 
 // ---------------------------------------------------------------- rounds
@@ -220,6 +242,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
     capacity_ = std::max(capacity_, round_rate_);
     learn_goodput(event.now);
     learn_loss();
+    learn_buffer(event.now);
     if (state_ == State::kStartup)
       end_startup_round();
     else if (state_ == State::kSteady)

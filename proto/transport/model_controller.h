@@ -59,11 +59,13 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
   void learn_goodput(TimePoint now);
   void learn_loss();
+  void learn_buffer(TimePoint now);
   void enter(State state);
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
   [[nodiscard]] double round_loss() const;
-  [[nodiscard]] Duration own_queue() const;
+  [[nodiscard]] Duration usual_queue() const;
+  [[nodiscard]] Duration own_queue() const;   // that, where the buffer has room for it
   [[nodiscard]] double extra_window() const;  // bytes
   [[nodiscard]] bool shared() const;
   [[nodiscard]] bool sends_trains() const;
@@ -109,6 +111,9 @@ class ModelController final : public CongestionController {
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
   PathLoss loss_;
+  Duration buffer_ = Duration::max();  // room for a queue of ours
+  TimePoint buffer_learnt_at_{};
+  int overrun_rounds_ = 0;
   RoundQueue round_queue_;
   Duration rtt_min_{};
   ByteCount datagram_size_ = 0;

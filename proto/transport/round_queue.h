@@ -16,6 +16,7 @@ class RoundQueue {
   void add(Duration rtt) {
     if (rtt <= Duration(0)) return;
     minimum_ = std::min(minimum_, rtt);
+    maximum_ = std::max(maximum_, rtt);
     sum_ += rtt;
     ++samples_;
   }
@@ -25,26 +26,30 @@ class RoundQueue {
   void end_round(Duration base, Duration standing) {
     if (samples_ > 0) {
       queue_ = std::max(Duration(0), std::min(minimum_, standing) - base);
+      longest_ = std::max(Duration(0), maximum_ - base);
       // More than that is no jitter but our own queue, coming and going.
       const Duration wander_max = base / 4 + kHostNoise;
       wander_ = std::clamp(sum_ / samples_ - base - queue_, Duration(0), wander_max);
     }
     minimum_ = Duration::max();
-    sum_ = {};
+    maximum_ = sum_ = {};
     samples_ = 0;
   }
 
   // Of the last round.
   [[nodiscard]] Duration queue() const { return queue_; }
-  [[nodiscard]] Duration wander() const { return wander_; }  // mean of the round trips above base and queue
+  [[nodiscard]] Duration longest() const { return longest_; }  // queue that a packet met, or a late program
+  [[nodiscard]] Duration wander() const { return wander_; }    // mean of the round trips above base and queue
 
  private:
   static constexpr Duration kHostNoise = 200us;
 
   Duration minimum_ = Duration::max();
+  Duration maximum_{};
   Duration sum_{};
   std::int64_t samples_ = 0;
   Duration queue_{};
+  Duration longest_{};
   Duration wander_{};
 };
 

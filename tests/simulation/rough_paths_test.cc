@@ -81,6 +81,31 @@ TEST(RoughPath, AReturnChannelOfAHundredthIsEnough) {
   EXPECT_GE(rate, 0.9 * static_cast<double>(kGbit) * 1434 / 1500);
 }
 
+// A switch's buffer may be shorter than the queue that we mean to keep.
+TEST(RoughPath, AShortBufferIsLearntAndNotOverrunForEver) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
+  struct Short {
+    Duration rtt;
+    Duration buffer;
+    double lost_max;
+  };
+  for (const Short& path : {Short{200us, 1ms, 0.15}, Short{200us, 2ms, 0.01}, Short{20ms, 2ms, 0.01}}) {
+    SimOptions options = symmetric_path(kGbit, path.rtt, 0, path.buffer, 11);
+    options.handshake_rtt = path.rtt;
+    SimPair pair(options);
+    pair.traffic().stream(kGiB, 32 * kMiB, Kind::kFetch);
+    ASSERT_TRUE(pair.run_until([&] { return pair.traffic().bytes_done() >= kGiB; }, 60s));
+    const double rate = static_cast<double>(kGiB) * 8 / to_seconds(pair.elapsed());
+    const double lost = static_cast<double>(pair.path().statistics(Role::kClient).dropped()) /
+                        static_cast<double>(pair.server().stats().packets_sent);
+    std::printf("  %.1f ms, a buffer of %.1f ms: %.1f %% of the limit, %.2f %% lost\n",
+                to_seconds(path.rtt) * 1e3, to_seconds(path.buffer) * 1e3,
+                100 * rate / (static_cast<double>(kGbit) * 1434 / 1500), 100 * lost);
+    EXPECT_GE(rate, 0.95 * static_cast<double>(kGbit) * 1434 / 1500);
+    EXPECT_LE(lost, path.lost_max);
+  }
+}
+
 // Programs that a busy machine keeps from running for 5 ms ten times a second, and longer now and then: what
 // they could not send in time is no sign of a slower line.
 TEST(RoughPath, BusyMachinesCostLittleMoreThanTheirTime) {

@@ -1,7 +1,8 @@
 // Trains of full-size packets on a line at rest, soon after the connection began. What their dispersion tells
 // lets the first bulk transfer start at the line's speed: without it, its own first packets would have to
-// find that out, a round trip and a half long. One train first, of which a fast line tells little; there
-// some longer ones follow a round trip later.
+// find that out, a round trip and a half long. One train first. A fast line brings it within less than a
+// receiver's timing noise: there a longer one follows a round trip later, and two more if that tells the
+// same.
 //
 // Pure state.
 #pragma once
@@ -16,49 +17,49 @@ namespace tusk::transport {
 class CapacityProbe {
  public:
   static constexpr Duration kAfterMin = 20ms;
-  static constexpr ByteCount kMoreTrains =
-      3;  // with the first as many as are relied on (TrainCapacity::kSeveral)
-  // Nobody asked for it: 2 ms of 10 Gbit/s, once for each connection.
-  static constexpr ByteCount kMoreMax = 2 << 20;
+  // Of one train: nobody asked for it.
+  static constexpr ByteCount kTrainMax = 512 << 10;
 
   // After a round trip and a quarter: the search for the path's packet size has its answers then, and a
   // program that waited for the mount has not asked for bulk data yet.
-  CapacityProbe(TimePoint start, Duration rtt) : at_(start + std::max(kAfterMin, rtt + rtt / 4)) {}
+  CapacityProbe(TimePoint start, Duration rtt)
+      : wait_(std::max(kAfterMin, rtt + rtt / 4)), at_(start + wait_) {}
 
-  [[nodiscard]] bool due(TimePoint now) const { return now >= at_; }
-  [[nodiscard]] TimePoint next_timeout() const { return at_; }
-  // A packet of it has left; `train`: bytes of the first one.
-  void handle_sent(ByteCount size, ByteCount train) {
-    if (stage_ == Stage::kFirst) {
-      stage_ = Stage::kSending;
-      left_ = train;
+  // Whether a packet of it should leave now. `first`: bytes of the first train; `longer`: of one that would
+  // tell more, 0: none would.
+  [[nodiscard]] bool due(TimePoint now, ByteCount first, ByteCount longer) {
+    if (now < at_) return false;
+    if (left_ > 0) return true;
+    const ByteCount train = std::min(longer, kTrainMax);
+    const bool worth = train > first && train >= last_ / 4 * 3;
+    if (step_ > 0 && !worth) {
+      abandon();
+      return false;
     }
-    left_ -= std::min(left_, size);
-    if (left_ > 0) return;
-    at_ = kNever;
-    stage_ = more_ ? Stage::kDone : Stage::kAnswer;
+    left_ = step_ == 0 ? first : step_ == 1 ? train : 2 * train;
+    last_ = step_ == 0 ? 0 : train;
+    ++step_;
+    return true;
   }
-  // What it told makes trains so long worth while, bytes; `train`: the first one's.
-  void handle_answer(TimePoint now, ByteCount longer, ByteCount train) {
-    if (stage_ != Stage::kAnswer || longer <= train) return;
-    stage_ = Stage::kSending;
-    more_ = true;
-    left_ = std::min(kMoreTrains * longer, kMoreMax);
-    at_ = now;
+  [[nodiscard]] TimePoint next_timeout() const { return at_; }
+  void handle_sent(TimePoint now, ByteCount size) {
+    left_ -= std::min(left_, size);
+    if (left_ == 0) at_ = step_ == kSteps ? kNever : now + wait_;  // for the answer
   }
   // Bulk data is on its way, and is a train itself.
   void abandon() {
     at_ = kNever;
-    stage_ = Stage::kDone;
+    left_ = 0;
   }
 
  private:
-  enum class Stage : std::uint8_t { kFirst, kSending, kAnswer, kDone };
+  static constexpr int kSteps = 3;
 
-  Stage stage_ = Stage::kFirst;
-  bool more_ = false;
-  ByteCount left_ = 0;
+  Duration wait_;
   TimePoint at_;
+  int step_ = 0;  // begun
+  ByteCount left_ = 0;
+  ByteCount last_ = 0;  // the longer train before
 };
 
 }  // namespace tusk::transport

@@ -59,6 +59,8 @@ class CongestionController {
   [[nodiscard]] virtual double pacing_rate() const = 0;
   // Bytes that may leave in one go.
   [[nodiscard]] virtual ByteCount burst() const = 0;
+  // Bytes of a train that would tell more of a line at rest than is known; 0: none would.
+  [[nodiscard]] virtual ByteCount probe_train() const { return 0; }
   // What the path is believed to carry, bytes/s; 0: unknown.
   [[nodiscard]] virtual double bandwidth() const = 0;
   // For traces: the state's name.

@@ -205,8 +205,6 @@ void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   copies_.handle_settled(event.acked_packets, event.lost_packets);
   loss_ += (share - loss_) * std::min(1.0, static_cast<double>(settled) / 5000);
   congestion_->handle_ack(event, rtt_);
-  if (congestion_->bandwidth() > 0)
-    capacity_probe_.handle_answer(now, congestion_->burst(), TrainCapacity::bytes_min(mtu_.datagram_size()));
 }
 
 void Connection::handle_frame_acked(const SentFrame& frame) {
@@ -297,7 +295,8 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   } else if (data_allowed || probes_due_ == 0) {
     if (auto probe = poll_mtu_probe(now, payload)) return probe;
   }
-  if (!limited && data_allowed && capacity_probe_.due(now) && !exchanges_.has_outgoing())
+  if (!limited && data_allowed && !exchanges_.has_outgoing() &&
+      capacity_probe_.due(now, TrainCapacity::bytes_min(mtu_.datagram_size()), congestion_->probe_train()))
     return poll_capacity_probe(now, payload);
   const bool probing = probes_due_ > 0;
   const bool ack_due = acks_.due_at() <= now;
@@ -460,7 +459,7 @@ std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std:
 
 Connection::Packet Connection::poll_capacity_probe(TimePoint now, std::span<std::byte> payload) {
   note_app_limited();
-  capacity_probe_.handle_sent(mtu_.datagram_size(), TrainCapacity::bytes_min(mtu_.datagram_size()));
+  capacity_probe_.handle_sent(now, mtu_.datagram_size());
   Assembly assembly(payload.first(mtu_.datagram_size() - kOverhead), frames_);
   write_frame(wire::PingFrame{}, assembly.writer);
   write_frame(wire::PaddingFrame{assembly.writer.room()}, assembly.writer);

@@ -30,9 +30,10 @@ constexpr int kStartupRoundsMin = 3;  // before a queue ends it
 // burst pass at line rate.
 constexpr double kTrainSeconds = 2e-3;
 constexpr double kTrainSecondsMax = 5e-3;
-constexpr ByteCount kTrainBytesLeast = 20 * kPacket;
+constexpr ByteCount kTrainPacketsLeast = 20;
 constexpr double kTrainsConfirmed = 0.9;
 constexpr double kTrainGrowth = 512;
+constexpr ByteCount kProbedMax = 512 << 10;
 constexpr double kStartupLossMax = 0.15;
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
@@ -45,10 +46,6 @@ constexpr std::uint64_t kBandwidthRounds = 12;
 // The queue of a flow that is alone: an eighth of the round trip.
 constexpr Duration kOwnQueueMin = 5ms;
 constexpr Duration kOwnQueueMax = 10ms;
-// A buffer seems no shorter, and is tried to be longer so often.
-constexpr int kOverrunRounds = 3;  // in a row: losses that come in bursts are gone by then
-constexpr Duration kBufferLeast = 250us;
-constexpr Duration kBufferBelieved = 4s;
 // Of the way to the window that the law wants, in a round.
 constexpr double kStep = 0.75;
 // The window is what is delivered in a round trip: rate a little above it lets the window decide.
@@ -123,6 +120,11 @@ ByteCount ModelController::burst() const {
   return std::max(kBurstBytesMin, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
 }
 
+// Longer trains tell more of a fast line than the first one.
+ByteCount ModelController::probe_train() const {
+  return state_ == State::kStartup && trains_.safe_rate() > 0 ? train_bytes() : 0;
+}
+
 bool ModelController::sends_trains() const {
   const bool after_emptying =
       state_ == State::kSteady && rounds_in_state_ < kBlindRounds && !contention_.insists();
@@ -132,18 +134,20 @@ bool ModelController::sends_trains() const {
 // On a slow line a whole train would be a queue that others feel.
 ByteCount ModelController::train_bytes() const {
   const auto of_time = [this](double seconds) { return static_cast<ByteCount>(pacing_rate_ * seconds); };
-  const ByteCount least = state_ == State::kStartup
-                              ? train_bytes_min()
-                              : std::clamp(of_time(kTrainSecondsMax), kTrainBytesLeast, train_bytes_min());
+  const ByteCount least =
+      state_ == State::kStartup
+          ? train_bytes_min()
+          : std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * std::max(kPacket, datagram_size_),
+                       train_bytes_min());
   return std::max(least, of_time(kTrainSeconds));
 }
 
 Duration ModelController::usual_queue() const { return std::clamp(rtt_min_ / 8, kOwnQueueMin, kOwnQueueMax); }
 
-Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_); }
+Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_.room()); }
 
 bool ModelController::shared() const {
-  return rate_ < kSharedBelow * capacity_ && round_queue_.queue() > own_queue() / 2 + round_queue_.wander();
+  return rate_ < kSharedBelow * capacity_ && round_queue_.queue() > usual_queue() / 2 + round_queue_.wander();
 }
 
 // ---------------------------------------------------------------- measuring
@@ -152,7 +156,7 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   round_acked_ += event.acked_bytes;
   round_lost_ += event.lost_bytes;
   rtt_min_ = rtt.minimum();
-  datagram_size_ = event.datagram_size;
+  if (event.datagram_size > 0) datagram_size_ = event.datagram_size;
   sample_rate(event);
   sample_train(event);
   round_queue_.add(event.rtt);
@@ -205,26 +209,24 @@ void ModelController::learn_goodput(TimePoint now) {
 void ModelController::learn_loss() {
   if (contention_.insists() || state_ != State::kSteady) return;
   loss_.end_round({.lost = round_loss(),
-                   .packets = static_cast<double>(round_acked_ + round_lost_) / static_cast<double>(kPacket),
+                   .packets = static_cast<double>(round_acked_ + round_lost_) /
+                              static_cast<double>(std::max(kPacket, datagram_size_)),
                    .test = rounds_in_state_ == 1,
                    .judged = rounds_in_state_ > kBlindRounds,
                    .queue_short = round_queue_.queue() < usual_queue() / 2});
 }
 
-// A buffer that is shorter than our queue would be overrun for ever: a queue of ours has room in it.
 void ModelController::learn_buffer(TimePoint now) {
   if (contention_.insists() || shared() || state_ != State::kSteady || rounds_in_state_ <= kBlindRounds)
-    return;
-  const Duration own = own_queue();
-  overrun_rounds_ = loss_.overrun() ? overrun_rounds_ + 1 : 0;
-  if (overrun_rounds_ >= kOverrunRounds) {
-    overrun_rounds_ = 0;
-    buffer_ = std::max(kBufferLeast, std::min(own, round_queue_.longest()) * 3 / 4);
-    buffer_learnt_at_ = now;
-  } else if (buffer_ <= own && now - buffer_learnt_at_ > kBufferBelieved) {
-    buffer_ = buffer_ * 5 / 4;
-    buffer_learnt_at_ = now;
-  }
+    return buffer_.interrupt();
+  const auto packet = static_cast<double>(std::max(kPacket, datagram_size_));
+  buffer_.end_round({.now = now,
+                     .acked = static_cast<double>(round_acked_) / packet,
+                     .lost = static_cast<double>(round_lost_) / packet,
+                     .own = loss_.own(),
+                     .queue = round_queue_.queue(),
+                     .longest = round_queue_.longest(),
+                     .kept = own_queue()});
 }
 
 // ---------------------------------------------------------------- rounds
@@ -241,8 +243,8 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
     if (!samples_.empty()) bandwidth_ = samples_.front().rate;
     capacity_ = std::max(capacity_, round_rate_);
     learn_goodput(event.now);
+    learn_buffer(event.now);  // by what the path lost before
     learn_loss();
-    learn_buffer(event.now);
     if (state_ == State::kStartup)
       end_startup_round();
     else if (state_ == State::kSteady)
@@ -260,7 +262,10 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
 }
 
 void ModelController::raise_startup_cap() {
-  const auto carried = static_cast<double>(std::max(train_bytes_min(), round_acked_ + round_lost_));
+  // A probe of the line at rest may have been a burst that a policer lets through.
+  const ByteCount round =
+      std::min(round_acked_ + round_lost_, round_app_limited_ ? kProbedMax : ~ByteCount{0});
+  const auto carried = static_cast<double>(std::max(train_bytes_min(), round));
   const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
   startup_cap_ = std::max(startup_cap_, cap);
 }
@@ -288,8 +293,9 @@ void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
   if (content) loss_.end_content_round();
   const auto lawful = [&](double rate) {
     const double held = rate * to_seconds(rtt_min_ + round_queue_.wander());
-    const double queued =
-        content ? 0 : capacity_ * to_seconds(own_queue()) * std::sqrt(std::min(1.0, rate / capacity_));
+    double queued = capacity_ * to_seconds(own_queue()) * std::sqrt(std::min(1.0, rate / capacity_));
+    if (buffer_.limited()) queued -= std::min(queued, extra_window());  // which needs room, too
+    if (content) queued = 0;
     return model_window_ + kStep * (held + queued - model_window_);
   };
   // What was not sent has not been delivered: a window that a busy machine did not fill is not too large.
@@ -325,7 +331,7 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
   const auto share = contention_.end_round({.now = now,
                                             .got = rate_ / capacity_,
                                             .queue = queue,
-                                            .usual_queue = own_queue(),
+                                            .usual_queue = usual_queue(),
                                             .extra_queue = extra,
                                             .was_short = now - short_queue_at_ < remembered,
                                             .loss = round_loss() - loss_.own(),
@@ -345,6 +351,7 @@ void ModelController::judge_round_trip(TimePoint now, RttEstimator& rtt) {
   }
   if (!about_equal(round_queue_.queue(), queue)) return;
   rtt.forget_minimum(now);
+  buffer_ = {};
   base_doubtful_ = true;
   doubtful_base_ = rtt.minimum();
   model_window_ = std::max(model_window_, bandwidth_ * to_seconds(rtt.minimum()));
@@ -369,7 +376,7 @@ void ModelController::lower_capacity(double rate) {
 
 bool ModelController::crowded() const {
   const double share = std::clamp(rate_ / capacity_, kShareLeast, 1.0);
-  return to_seconds(round_queue_.queue()) > kCrowdedQueues * to_seconds(own_queue()) / std::sqrt(share);
+  return to_seconds(round_queue_.queue()) > kCrowdedQueues * to_seconds(usual_queue()) / std::sqrt(share);
 }
 
 // A longer queue than flows of ours would keep, which does not change: a longer path looks like that.
@@ -389,8 +396,8 @@ bool ModelController::puzzled() {
 }
 
 bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
-  if (free_rounds_ > 0) return false;       // it is empty
-  if (contention_.insists()) return false;  // who fills the queue would take what we leave
+  if (free_rounds_ > 0 && !base_doubtful_) return false;  // it is empty
+  if (contention_.insists()) return false;                // who fills the queue would take what we leave
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
   return since > (shared() || base_doubtful_
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
@@ -426,6 +433,7 @@ void ModelController::handle_outage(TimePoint) {
   samples_.clear();
   rate_ = bandwidth_ = capacity_ = guess;
   contention_ = {};
+  buffer_ = {};
   puzzling_queue_ = {};
   base_doubtful_ = false;
   loss_.forget_suspicion();

@@ -10,6 +10,7 @@
 
 #include <deque>
 
+#include "proto/transport/buffer_room.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/contention.h"
 #include "proto/transport/path_loss.h"
@@ -28,6 +29,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
+  [[nodiscard]] ByteCount probe_train() const override;
   [[nodiscard]] double bandwidth() const override;
   [[nodiscard]] std::string_view state() const override;
 
@@ -64,9 +66,9 @@ class ModelController final : public CongestionController {
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
   [[nodiscard]] double round_loss() const;
-  [[nodiscard]] Duration usual_queue() const;
-  [[nodiscard]] Duration own_queue() const;   // that, where the buffer has room for it
-  [[nodiscard]] double extra_window() const;  // bytes
+  [[nodiscard]] Duration usual_queue() const;  // of a flow of ours that is alone
+  [[nodiscard]] Duration own_queue() const;    // that, where the buffer has room for it
+  [[nodiscard]] double extra_window() const;   // bytes
   [[nodiscard]] bool shared() const;
   [[nodiscard]] bool sends_trains() const;
   [[nodiscard]] ByteCount train_bytes() const;
@@ -111,9 +113,7 @@ class ModelController final : public CongestionController {
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
   PathLoss loss_;
-  Duration buffer_ = Duration::max();  // room for a queue of ours
-  TimePoint buffer_learnt_at_{};
-  int overrun_rounds_ = 0;
+  BufferRoom buffer_;
   RoundQueue round_queue_;
   Duration rtt_min_{};
   ByteCount datagram_size_ = 0;

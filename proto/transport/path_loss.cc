@@ -19,7 +19,6 @@ constexpr int kContentRoundsMax = 64;
 }  // namespace
 
 void PathLoss::end_round(const Round& round) {
-  overrun_ = false;
   if (round.packets < kPacketsMin) {
     if (round.test) forget_suspicion();  // the test told nothing
     return;
@@ -33,8 +32,7 @@ void PathLoss::end_round(const Round& round) {
     return;
   }
   const double chance = kDeviations * std::sqrt(std::max(own_, kOwnLeast) / round.packets);
-  overrun_ = round.judged && lost - own_ > std::max(kExcess, chance);
-  const bool excess = overrun_ && round.queue_short;
+  const bool excess = round.judged && round.queue_short && lost - own_ > std::max(kExcess, chance);
   excess_rounds_ = excess ? excess_rounds_ + 1 : 0;
   if (excess_rounds_ >= kExcessRounds || (excess && lost >= kOwnMax)) suspect_ = lost;
   if (excess) return;

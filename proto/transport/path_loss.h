@@ -32,8 +32,6 @@ class PathLoss {
 
   // Share that the path loses by itself, 0..0.08. More is not made up for by sending faster.
   [[nodiscard]] double own() const { return own_; }
-  // In the last round more than that was lost, and more than by chance.
-  [[nodiscard]] bool overrun() const { return overrun_; }
   // A test is due.
   [[nodiscard]] bool suspects() const { return suspect_ > 0; }
   // No more is to be sent than is delivered.
@@ -47,7 +45,6 @@ class PathLoss {
   void judge(double lost);
 
   double own_ = 0;
-  bool overrun_ = false;
   double suspect_ = 0;      // share lost that may be our own doing; 0: none
   int excess_rounds_ = 0;   // in a row
   int content_rounds_ = 0;  // left

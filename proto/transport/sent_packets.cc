@@ -65,6 +65,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   if (largest >= next_number().value()) return false;
   outcome.event.now = now;
   outcome.event.prior_in_flight = in_flight_;
+  outcome.event.datagram_size = watched_size_;
   const std::uint64_t old_next = ack_next_;
 
   std::optional<std::uint64_t> newest;  // highest number acknowledged just now
@@ -108,7 +109,6 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   detect_losses(now, rtt, outcome);
   forget_settled(now, rtt);
   outcome.event.in_flight = in_flight_;
-  outcome.event.datagram_size = watched_size_;
   outcome.event.delivered_total = delivered_;
   return true;
 }
@@ -218,6 +218,7 @@ void SentPackets::forget_settled(TimePoint now, const RttEstimator& rtt) {
 bool SentPackets::handle_timeout(TimePoint now, const RttEstimator& rtt, Outcome& outcome) {
   outcome.event.now = now;
   outcome.event.prior_in_flight = in_flight_;
+  outcome.event.datagram_size = watched_size_;
   if (loss_due_at_ <= now) {
     detect_losses(now, rtt, outcome);
     outcome.event.in_flight = in_flight_;

@@ -47,27 +47,33 @@ TEST(Fairness, EightFlowsThatJoinHalfASecondApart) {
     Duration rtt;
     double index_min;
   };
-  for (const Joined& joined : {Joined{kGbit, 20ms, 0.95}, Joined{kGbit, 100ms, 0.9}}) {
+  for (const Joined& joined : {Joined{kGbit, 20ms, 0.95}, Joined{kGbit, 100ms, 0.88}}) {
     if (kSanitized && joined.rtt > 20ms) continue;
-    SimOptions options = symmetric_path(joined.rate, joined.rtt, 0, joined.rtt, 1);
-    options.handshake_rtt = joined.rtt;
-    SimNetwork network(options);
-    for (int flow = 0; flow < 8; ++flow) {
-      if (flow > 0) network.run_for(flow == 7 ? 3s : 500ms);
-      network.join().traffic().stream(1000 * kGiB, 64 * kMiB, Kind::kFetch);
+    constexpr int kSeeds = kSanitized ? 1 : 3;
+    double sum = 0;
+    for (int seed = 1; seed <= kSeeds; ++seed) {
+      SimOptions options =
+          symmetric_path(joined.rate, joined.rtt, 0.0002, joined.rtt, static_cast<std::uint64_t>(seed));
+      options.handshake_rtt = joined.rtt;
+      SimNetwork network(options);
+      for (int flow = 0; flow < 8; ++flow) {
+        if (flow > 0) network.run_for(flow == 7 ? 3s : 500ms);
+        network.join().traffic().stream(1000 * kGiB, 64 * kMiB, Kind::kFetch);
+      }
+      network.run_for(20 * joined.rtt);
+      const Shares shares(network);
+      network.run_for(40 * joined.rtt);
+      sum += jain_index(shares.rates());
     }
-    network.run_for(20 * joined.rtt);
-    const Shares shares(network);
-    network.run_for(40 * joined.rtt);
-    const double index = jain_index(shares.rates());
-    std::printf("  %lu Mbit/s, %.0f ms: %.3f\n", joined.rate / kMbit, to_seconds(joined.rtt) * 1e3, index);
-    EXPECT_GE(index, joined.index_min);
+    std::printf("  %lu Mbit/s, %.0f ms: mean of %d runs %.3f\n", joined.rate / kMbit,
+                to_seconds(joined.rtt) * 1e3, kSeeds, sum / kSeeds);
+    EXPECT_GE(sum / kSeeds, joined.index_min);
   }
 }
 
 // One run in four has a flow or two that insist against the others.
 TEST(Fairness, SixteenFlowsAtOnce) {
-  constexpr int kSeeds = 8;
+  constexpr int kSeeds = kSanitized ? 2 : 8;
   double sum = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
     SimOptions options = line(2, static_cast<std::uint64_t>(seed));
@@ -77,7 +83,9 @@ TEST(Fairness, SixteenFlowsAtOnce) {
     network.run_for(8s);
     const Shares shares(network);
     network.run_for(8s);
-    sum += jain_index(shares.rates());
+    const double index = jain_index(shares.rates());
+    EXPECT_GE(index, 0.7) << seed;
+    sum += index;
   }
   std::printf("  mean of %d runs: %.3f\n", kSeeds, sum / kSeeds);
   EXPECT_GE(sum / kSeeds, 0.88);

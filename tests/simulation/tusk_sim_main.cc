@@ -314,7 +314,7 @@ int main(int argc, char** argv) {
   tusk::support::Arguments arguments;
   CLI::App app("One simulated run of the transport in virtual time", "tusk-sim");
   app.add_option("SEED", arguments.seed, "the random scenario to run, or a transfer's seed");
-  app.add_flag("--secure", arguments.secure, "with the handshake and keys");
+  auto* secure = app.add_flag("--secure", arguments.secure, "with the handshake and keys");
   app.add_flag("--verbose", arguments.verbose,
                "print the sender's state as it goes: the server's, or with --store the client's");
   auto* rate =
@@ -327,7 +327,8 @@ int main(int argc, char** argv) {
   app.add_option("--window", arguments.window, "bytes asked for at a time; by default enough for the path");
   app.add_option("--set", arguments.extra, "more of the path, as jitter=2ms,ab-loss=1% (ab: to the server)");
   app.add_option("--stalls", arguments.stalls,
-                 "both programs are kept from running so often, for so long, on average: EVERY:LENGTH");
+                 "both programs are kept from running so often, for so long, on average: EVERY:LENGTH")
+      ->excludes(secure);
   app.add_option("--congestion", arguments.congestion, "the controller of both sides")
       ->transform(CLI::CheckedTransformer(tusk::support::kCongestionKinds, CLI::ignore_case));
   app.add_flag("--rested", arguments.rested, "the connection is some seconds old, as a mount that is used");

@@ -6,59 +6,63 @@ namespace tusk::transport {
 namespace {
 
 constexpr Duration kRtt = 100ms;
-constexpr ByteCount kTrain = 94'208;
+constexpr ByteCount kFirst = 94'208;
 constexpr ByteCount kSize = 1472;
 
 struct CapacityProbeTest : testing::Test {
-  // Sends what is due now; the result is its bytes.
-  ByteCount send(TimePoint now) {
+  // Sends what is due, at the time that the probe names; the result is its bytes.
+  ByteCount send(ByteCount longer) { return send_at(probe_.next_timeout(), longer); }
+  ByteCount send_at(TimePoint now, ByteCount longer) {
     ByteCount sent = 0;
-    for (; probe_.due(now) && sent < 100'000'000; sent += kSize) probe_.handle_sent(kSize, kTrain);
+    for (; sent < 100'000'000 && now != kNever && probe_.due(now, kFirst, longer); sent += kSize)
+      probe_.handle_sent(now, kSize);
     return sent;
   }
 
   const TimePoint start_{1h};
-  const TimePoint due_ = start_ + kRtt * 5 / 4;
   CapacityProbe probe_{start_, kRtt};
 };
 
-TEST_F(CapacityProbeTest, IsOneTrainWhenTheHandshakeIsOver) {
-  EXPECT_EQ(send(start_ + kRtt), 0u);
-  EXPECT_EQ(probe_.next_timeout(), due_);
-  EXPECT_EQ(send(due_), kTrain);
-  EXPECT_EQ(send(due_ + 1h), 0u);
-  EXPECT_EQ(probe_.next_timeout(), kNever);
-}
-
-TEST_F(CapacityProbeTest, GoesOnWithLongerTrainsOnceOnAFastLine) {
-  probe_.handle_answer(start_, 4 * kTrain, kTrain);
-  EXPECT_EQ(send(start_), 0u) << "before the first train there is no answer to it";
-  send(due_);
-  probe_.handle_answer(due_ + kRtt, 4 * kTrain, kTrain);
-  EXPECT_GE(send(due_ + kRtt), CapacityProbe::kMoreTrains * 4 * kTrain);
-  probe_.handle_answer(due_ + 2 * kRtt, 8 * kTrain, kTrain);
-  EXPECT_EQ(send(due_ + 2 * kRtt), 0u);
+TEST_F(CapacityProbeTest, BeginsWhenTheHandshakeIsOver) {
+  EXPECT_EQ(send_at(start_ + kRtt, 0), 0u);
+  EXPECT_EQ(probe_.next_timeout(), start_ + kRtt * 5 / 4);
+  EXPECT_EQ(send(0), kFirst);
 }
 
 TEST_F(CapacityProbeTest, IsContentWithOneTrainOnASlowLine) {
-  send(due_);
-  probe_.handle_answer(due_ + kRtt, kTrain, kTrain);
-  EXPECT_EQ(send(due_ + kRtt), 0u);
+  send(0);
+  EXPECT_EQ(send(kFirst), 0u);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
 }
 
-TEST_F(CapacityProbeTest, SendsNoMoreThanItsMost) {
-  send(due_);
-  probe_.handle_answer(due_ + kRtt, 1 << 30, kTrain);
-  const ByteCount sent = send(due_ + kRtt);
-  EXPECT_GE(sent, CapacityProbe::kMoreMax);
-  EXPECT_LT(sent, CapacityProbe::kMoreMax + kSize);
+TEST_F(CapacityProbeTest, GoesOnWithALongerTrainOnAFastLineAndTwoMoreIfThatTellsTheSame) {
+  send(0);
+  const TimePoint answered = probe_.next_timeout();
+  EXPECT_GE(answered, start_ + 2 * kRtt) << "not before the answer";
+  EXPECT_GE(send(3 * kFirst), 3 * kFirst);
+  EXPECT_GE(send(3 * kFirst), 2 * 3 * kFirst);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
+TEST_F(CapacityProbeTest, EndsWhenTheLongerTrainTellsOfASlowerLine) {
+  send(0);
+  send(4 * kFirst);
+  EXPECT_EQ(send(2 * kFirst), 0u);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
+TEST_F(CapacityProbeTest, SendsNoLongerTrainThanItsMost) {
+  send(0);
+  const ByteCount sent = send(1 << 30);
+  EXPECT_GE(sent, CapacityProbe::kTrainMax);
+  EXPECT_LT(sent, CapacityProbe::kTrainMax + kSize);
 }
 
 TEST_F(CapacityProbeTest, IsGivenUpForRealData) {
+  send(0);
   probe_.abandon();
-  EXPECT_EQ(send(due_), 0u);
-  probe_.handle_answer(due_ + kRtt, 4 * kTrain, kTrain);
-  EXPECT_EQ(send(due_ + kRtt), 0u);
+  EXPECT_EQ(send_at(start_ + 1h, 4 * kFirst), 0u);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
 }
 
 }  // namespace

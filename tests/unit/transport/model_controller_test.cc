@@ -108,7 +108,8 @@ class FluidPath {
 // One round of a path that needs no model: so much was delivered, so long was the round trip.
 class Rounds {
  public:
-  void round(double rate, Duration rtt = 100ms, bool app_limited = false) {
+  // `filled`: share of the window that was in flight for it.
+  void round(double rate, Duration rtt = 100ms, bool app_limited = false, double filled = 1) {
     now_ += rtt;
     estimator_.add(now_, rtt);
     AckEvent event;
@@ -117,6 +118,7 @@ class Rounds {
     event.acked_packets = event.acked_bytes / 1472 + 1;
     event.in_flight = event.prior_in_flight = event.acked_bytes;
     event.rate = rate;
+    event.flight = static_cast<ByteCount>(filled * static_cast<double>(controller.window()));
     event.app_limited = app_limited;
     event.rtt = rtt;
     event.round_ended = true;
@@ -230,6 +232,21 @@ TEST(ModelSteady, RandomLossIsNotCongestion) {
   }
 }
 
+// A machine that was busy sends less for a while; a path that became slower delivers less of a full window.
+TEST(ModelSteady, AWindowThatWasNotFilledIsKept) {
+  for (const bool busy : {true, false}) {
+    Rounds rounds;
+    for (const double rate : {1e6, 2e6, 4e6, 4e6, 4e6, 4e6, 4e6, 4e6, 4e6}) rounds.round(rate);
+    ASSERT_EQ(rounds.controller.state(), "steady");
+    const auto before = static_cast<double>(rounds.controller.window());
+    for (int i = 0; i < 4; ++i) rounds.round(3e6, 100ms, false, busy ? 0.75 : 1);
+    if (busy)
+      EXPECT_GE(static_cast<double>(rounds.controller.window()), 0.97 * before);
+    else
+      EXPECT_LE(static_cast<double>(rounds.controller.window()), 0.9 * before);
+  }
+}
+
 TEST(ModelSteady, SilenceProvesNothing) {
   FluidPath path(kGigabit, 100ms);
   path.run(5s);
@@ -307,6 +324,8 @@ TEST(ModelBounds, WhateverIsReportedSomethingSaneMayBeSent) {
       event.lost_packets = random.below(100);
       event.lost_bytes = event.lost_packets * 1472;
       event.in_flight = random.below(1 << 30);
+      event.flight = random.chance(0.5) ? 0 : random.below(1 << 30);
+      event.datagram_size = random.chance(0.5) ? 0 : random.below(65536);
       event.rate = random.chance(0.3) ? 0 : std::pow(10.0, 12 * random.uniform());
       event.app_limited = random.chance(0.3);
       event.round_ended = random.chance(0.4);

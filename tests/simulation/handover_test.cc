@@ -64,19 +64,21 @@ double median(std::vector<double> values) {
 }
 
 constexpr double kShareMin = 0.9;
-constexpr double kShareMinOfBoth = 0.7;
+constexpr double kShareMinOfBoth = 0.8;
 
 // Narrow and longer at once is understood one after the other, and now and then not for some seconds: the
 // median of several seeds.
 TEST(Handover, FromWideToNarrowAndBack) {
+  constexpr std::uint64_t kSeeds = kSanitized ? 1 : 21;  // of 7 the median is a matter of chance
   std::vector<double> narrow;
   std::vector<double> wide;
-  for (std::uint64_t seed = 1; seed <= 7; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     PathThatChanges path({kGbit, 74ms, 0.0006}, seed);
     narrow.push_back(path.share_after({100 * kMbit, 92ms, 0.0013}));
     path.run_for(3s);
     wide.push_back(path.share_after({kGbit, 74ms, 0.0006}));
   }
+  if (kSanitized) return;  // one seed tells of errors, not of shares
   EXPECT_GE(median(narrow), kShareMinOfBoth);
   EXPECT_GE(median(wide), kShareMin);
 }

@@ -1,5 +1,5 @@
 // How much to fetch ahead of a program that goes through a tree: little at first, more the more of it is
-// used, nothing when what is there is not used.
+// used, less when it comes to other things than those, next to nothing when that goes on.
 //
 // Pure logic: no lock, no clock. Costs are bytes. What was fetched is numbered in the order in which the
 // program is expected to come to it; when it comes to one, all before it are taken to be passed by.
@@ -15,8 +15,14 @@ namespace tusk::client {
 
 class AheadWindow {
  public:
-  // With each byte that is used the window grows by this many.
+  // With each byte that is used the window grows by this many; each wrong guess divides it by as many.
   static constexpr ByteCount kGrowth = 4;
+  // Things in a row that nobody had asked for: one alone may be another program's.
+  static constexpr std::uint32_t kMissesMax = 2;
+  // As long as guesses are wrong so many of them pass before more than the least is risked for one, then
+  // twice as many.
+  static constexpr std::uint32_t kRestFirst = 8;
+  static constexpr std::uint32_t kRestMax = 256;
 
   AheadWindow(ByteCount first, ByteCount most) : first_(first), most_(most), window_(first) {}
 
@@ -26,15 +32,26 @@ class AheadWindow {
   }
   // Small requests one after the other cost more than they bring.
   [[nodiscard]] bool worth_asking() const { return room() >= window_ / 4; }
+  // Guesses have been wrong: only what costs little should be asked for.
+  [[nodiscard]] bool doubtful() const { return window_ < first_ / kGrowth; }
   [[nodiscard]] ByteCount window() const { return window_; }
+  // What the path and the memory allow; a window that is larger does not grow.
+  void set_most(ByteCount most) { most_ = std::max(first_, most); }
 
-  // A request that may bring so many bytes.
-  void begin(ByteCount bytes) { in_flight_ += bytes; }
+  // A request that may bring so many bytes. Returns which guess it belongs to.
+  std::uint64_t begin(ByteCount bytes) {
+    in_flight_ += bytes;
+    guessed_ = true;
+    return guess_;
+  }
   void end(ByteCount bytes) { in_flight_ -= std::min(bytes, in_flight_); }
 
-  // Something has come and waits for the program. Its number, never 0.
-  std::uint64_t add(ByteCount bytes) {
-    ahead_.emplace_hint(ahead_.end(), ++last_, bytes);
+  // Something has come and waits for the program; if its guess has turned out wrong, nobody expects it any
+  // more. Its number, never 0.
+  std::uint64_t add(ByteCount bytes, std::uint64_t guess) {
+    ++last_;
+    if (guess != guess_) return last_;
+    ahead_.emplace_hint(ahead_.end(), last_, bytes);
     waiting_ += bytes;
     return last_;
   }
@@ -46,23 +63,56 @@ class AheadWindow {
       ahead_.erase(ahead_.begin());
     }
     waiting_ -= used;
-    window_ = std::min(most_, window_ + kGrowth * used);
+    grow(used);
+    hit();
   }
-  // The program stopped, or turned elsewhere: what waits for it is not expected to be used any more.
+  // It has used something that was not fetched ahead and would have been, had there been room.
+  void grow(ByteCount used) { window_ = std::max(window_, std::min(most_, window_ + kGrowth * used)); }
+
+  // The program has come to something that is here, or on its way.
+  void hit() {
+    misses_ = 0;
+    rest_ = kRestFirst;
+  }
+  // It has come to something that nobody had asked for. True: what was asked for was a wrong guess.
+  bool miss() {
+    ++misses_;
+    if (doubtful() && misses_ >= rest_) {
+      rest_ = std::min(2 * rest_, kRestMax);
+      misses_ = 0;
+      window_ = first_ / kGrowth;
+    }
+    if (misses_ < kMissesMax || !guessed_) return false;
+    turn_away();
+    window_ = std::max(window_ / kGrowth, first_ / (kGrowth * kGrowth));
+    return true;
+  }
+  // The program stopped, or begins again: what waits for it is not expected to be used any more.
   void restart() {
-    ahead_.clear();
-    waiting_ = 0;
+    turn_away();
     window_ = first_;
+    hit();
   }
 
  private:
+  void turn_away() {
+    ahead_.clear();
+    waiting_ = 0;
+    guessed_ = false;
+    ++guess_;
+  }
+
   const ByteCount first_;
-  const ByteCount most_;
+  ByteCount most_;
   ByteCount window_;
   ByteCount in_flight_ = 0;
   ByteCount waiting_ = 0;
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, ByteCount> ahead_;
+  std::uint64_t guess_ = 0;
+  bool guessed_ = false;  // something was asked for since it was made
+  std::uint32_t misses_ = 0;
+  std::uint32_t rest_ = kRestFirst;
 };
 
 }  // namespace tusk::client

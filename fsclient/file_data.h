@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,12 @@ namespace tusk::client {
 struct OpenFile;
 struct ReadOperation;
 
+// All READs that together bring a whole file ahead. Under the inode's mutex.
+struct WholeFetch {
+  std::uint32_t parts = 0;               // that have not ended
+  std::move_only_function<void()> done;  // none is left
+};
+
 // One READ on its way. Created and ended by FileData; the call itself is Reader's.
 struct Fetch {
   Interval range;             // of the file, inside one block
@@ -44,6 +51,7 @@ struct Fetch {
   std::atomic<std::uint64_t> call{0};                   // once known, to cancel it
   std::atomic<bool> given_up{false};                    // nobody waits for it any more
   std::vector<std::shared_ptr<ReadOperation>> waiters;  // continue when it ends, however it ends
+  std::shared_ptr<WholeFetch> whole;                    // of which it is a part; null: of none
 };
 
 // One WRITE to be sent. `bytes` stay untouched as long as they are held.

@@ -40,8 +40,8 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       kept_listings_(scheduler, options_.disk),
       names_(core_, facts_),
       tree_(core_, facts_, names_, kept_listings_),
-      small_files_(core_, facts_, names_, tree_, kept_),
       reader_(core_, kept_),
+      files_ahead_(core_, facts_, names_, tree_, kept_, reader_),
       write_behind_(core_, facts_),
       owner_uid_(attached.owner_uid()),
       owner_gid_(attached.owner_gid()) {

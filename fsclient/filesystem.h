@@ -25,13 +25,14 @@
 #include "fsclient/after_log.h"
 #include "fsclient/core.h"
 #include "fsclient/directory_cache.h"
+#include "fsclient/export_statistics.h"
 #include "fsclient/facts.h"
+#include "fsclient/files_ahead.h"
 #include "fsclient/handle_table.h"
 #include "fsclient/held_locks.h"
 #include "fsclient/identity_map.h"
 #include "fsclient/kept_blocks.h"
 #include "fsclient/reader.h"
-#include "fsclient/small_files.h"
 #include "fsclient/tree_stream.h"
 #include "fsclient/write_behind.h"
 #include "proto/rpc/caller.h"
@@ -210,7 +211,7 @@ class Filesystem {
   static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
   // Of the cache, for files that are open without the server: their bytes cannot be evicted.
-  static constexpr ByteCount kHeldShare = 4;
+  static constexpr ByteCount kHeldShare = FilesAhead::kCacheShare;
   // Between two calls that ask for the exclusiveness of many directories.
   static constexpr Duration kAcquirePause = std::chrono::milliseconds(500);
   // A removal that the server was asked for, so long after another: a tree is being removed.
@@ -304,6 +305,8 @@ class Filesystem {
   void take_back_all(const std::shared_ptr<PushAnswer>& answer);
 
   // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
+  void ask_statistics(const Asker& asker, const InodePointer& inode, bool keep,
+                      Done<schema::StatFsReply> done);
   void ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done);
   // Runs `answer` now, or behind the dropping of the inode's old pages if that is under way: told of the
   // new size before, the kernel would show the old last page with zeros behind it.
@@ -385,12 +388,13 @@ class Filesystem {
   KeptListings kept_listings_;
   DirectoryCache names_;
   TreeStream tree_;
-  SmallFiles small_files_;
   Reader reader_;
+  FilesAhead files_ahead_;
   WriteBehind write_behind_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;
   HeldLocks held_locks_;
+  ExportStatistics statistics_;
   const std::uint32_t owner_uid_;  // of what is made, unless owners are real
   const std::uint32_t owner_gid_;
   std::atomic<TimePoint> acquired_at_{TimePoint::min()};

@@ -14,6 +14,11 @@ bool known_to_be_removed(Inode& inode) {
   return inode.attributes.known() && inode.attributes.value().nlink == 0;
 }
 
+std::uint64_t ino_of(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.attributes.value().ino;
+}
+
 // Somebody else removed a file that is open here and of which the server knows no open: all of it is here.
 bool lives_on_here(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
@@ -181,11 +186,23 @@ void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> 
     return after_log<Done<schema::StatFsReply>>(
         asker, std::move(done),
         [this, asker, node](Done<schema::StatFsReply> then) { statistics(asker, node, std::move(then)); });
+  const bool covered = core_.foresight.allowed() && ExportStatistics::covers(ino_of(**found));
+  if (!covered) return ask_statistics(asker, *found, false, std::move(done));
+  std::optional<ExportStatistics::Known> known = statistics_.find(core_.scheduler.now());
+  if (!known) return ask_statistics(asker, *found, true, std::move(done));
+  if (known->renew) ask_statistics({}, *found, true, [](const Result<schema::StatFsReply>&) {});
+  done(std::move(known->reply));
+}
+
+void Filesystem::ask_statistics(const Asker& asker, const InodePointer& inode, bool keep,
+                                Done<schema::StatFsReply> done) {
   schema::Request request;
-  request.mutable_statfs()->set_handle((*found)->handle());
+  request.mutable_statfs()->set_handle(inode->handle());
   remote_.ask(asker, std::move(request), schema::Reply::kStatfs,
-              [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+              [this, keep, asked = core_.scheduler.now(),
+               done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (!reply) return done(std::unexpected(reply.error()));
+                if (keep) statistics_.keep(reply->message.statfs(), asked);
                 done(std::move(*reply->message.mutable_statfs()));
               });
 }

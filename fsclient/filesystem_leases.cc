@@ -74,7 +74,7 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
   for (const auto& item : request.items()) {
     const InodePointer inode = core_.inodes.find(item.handle());
     if (!inode || !core_.inodes.find(inode->id)) continue;  // no program has come to it
-    if (item.data()) small_files_.fetch_again(inode);
+    if (item.data()) files_ahead_.fetch_again(inode);
     ask_attributes({}, inode, [](const Result<bool>&) {});
     if (item.name().empty() && !item.entries()) continue;
     if (!item.name().empty()) ask_name({}, inode, item.name(), 0, [](const Result<NameLearnt>&) {});

@@ -69,7 +69,7 @@ void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenRe
     waiting->inode = *found;
     waiting->flags = flags;
     waiting->done = std::move(done);
-    small_files_.note_open(*found);
+    files_ahead_.note_open(*found);
     return open_to_read(waiting);
   }
   if (in_log({*found}))
@@ -99,7 +99,7 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
           });
     return;
   }
-  if (!small_files_.wait_for(*open->inode, again)) {
+  if (!files_ahead_.wait_for(*open->inode, again)) {
     if (answer_here(open)) return;  // its bytes came between the two looks
     if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
     return;
@@ -319,6 +319,7 @@ void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner
     std::erase(file->inode->open_files, file.get());
     if (!file->held.empty()) file->inode->file->data.release(file->held);
   }
+  files_ahead_.note_close(*file);
   held_here_ -= file->held.size();
   reader_.handle_close(file);
 }

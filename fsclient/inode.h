@@ -40,7 +40,7 @@ struct FlushWaiter {
 };
 
 // The part of an inode that only regular files need.
-// A file's bytes, fetched ahead (small_files.h).
+// A file's bytes, fetched ahead (files_ahead.h).
 enum class AskedAhead : std::uint8_t {
   kNo,
   kOnItsWay,
@@ -78,7 +78,7 @@ struct FileState {
   std::uint64_t next_ticket = 1;
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
 
-  // What small_files.h knows of it.
+  // What files_ahead.h knows of it.
   Ahead ahead;  // all bytes were fetched ahead; while it holds, one open needs no server
   AskedAhead asked_ahead = AskedAhead::kNo;
   TimePoint opened_at = TimePoint::min();
@@ -203,7 +203,8 @@ struct OpenFile : std::enable_shared_from_this<OpenFile> {
   // Protected by the inode's mutex.
   std::uint64_t errors_told = 0;
   ReadAhead read_ahead;
-  Interval held{};  // bytes that stay as long as it is open without the server
+  Interval held{};           // bytes that stay as long as it is open without the server
+  ByteCount read_bytes = 0;  // by programs, from this daemon
   // A lock was taken through it and not given back; and the server has forgotten it.
   bool flocked = false;
   bool record_locked = false;

@@ -1,5 +1,7 @@
 #include "fsclient/reader.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -127,7 +129,10 @@ void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) 
     data.touch(op.held);
   data.release(op.held);
   if (result)
-    for (const SharedBytes& piece : *result) core_.counters.read += piece.size();
+    for (const SharedBytes& piece : *result) {
+      core_.counters.read += piece.size();
+      op.file->read_bytes += piece.size();
+    }
   after.add([done = std::move(op.done), result = std::move(result)]() mutable { done(std::move(result)); });
 }
 
@@ -142,12 +147,16 @@ ByteCount Reader::window_max() const {
   return std::min(line, ahead_max()) / census_.count();
 }
 
+ByteCount Reader::room_ahead() const {
+  const ByteCount taken = ahead_in_flight_.load(std::memory_order_relaxed);
+  return ahead_max() - std::min(ahead_max(), taken);
+}
+
 ReadAheadAdvice Reader::observe(OpenFile& file, Interval range, bool waited) {
   const std::uint64_t period = census_.period(core_.scheduler.now());
-  const ByteCount taken = ahead_in_flight_.load(std::memory_order_relaxed);
-  const ByteCount room = ahead_max() - std::min(ahead_max(), taken);
-  ReadAheadAdvice advice = file.read_ahead.observe(
-      range, waited, file.inode->size(), {.window_max = window_max(), .period = period, .room = room});
+  ReadAheadAdvice advice =
+      file.read_ahead.observe(range, waited, file.inode->size(),
+                              {.window_max = window_max(), .period = period, .room = room_ahead()});
   if (advice.hungry) census_.add();
   return advice;
 }
@@ -163,6 +172,22 @@ void Reader::fetch_ahead(const std::shared_ptr<OpenFile>& file, const std::vecto
       start(file, std::move(fetch), after);
     }
   }
+}
+
+void Reader::fetch_whole(const std::shared_ptr<Inode>& inode, std::move_only_function<void()> done) {
+  // As if it were open: READ by handle needs no open at the server.
+  const auto file = std::make_shared<OpenFile>(inode, 0, O_RDONLY, [](std::uint64_t) {});
+  const auto whole = std::make_shared<WholeFetch>();
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  const Interval all{0, inode->size()};
+  fetch_ahead(file, {all}, after);
+  for (const auto& fetch : inode->file->data.fetches_of(all)) {
+    fetch->whole = whole;
+    ++whole->parts;
+  }
+  if (whole->parts == 0) return after.add(std::move(done));
+  whole->done = std::move(done);
 }
 
 // Fetches ahead that nobody waits for.
@@ -255,6 +280,8 @@ void Reader::finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr
 
 // With the inode's mutex held.
 void Reader::go_on(const std::shared_ptr<Fetch>& fetch, const Result<void>& outcome, Deferred& after) {
+  if (const auto whole = std::exchange(fetch->whole, nullptr); whole && --whole->parts == 0)
+    after.add(std::move(whole->done));
   for (const Operation& op : std::exchange(fetch->waiters, {})) {
     if (op->ended) continue;
     --op->waiting;

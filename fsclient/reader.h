@@ -2,7 +2,7 @@
 // readers that go in order.
 //
 // A read waits for exactly the fetches that bring its bytes, in any order of arrival (and before them for
-// SmallFiles, if that has asked for the file), and is answered on a worker thread; a read whose bytes are
+// FilesAhead, if that has asked for the file), and is answered on a worker thread; a read whose bytes are
 // there is answered on the thread that asks.
 #pragma once
 
@@ -59,6 +59,12 @@ class Reader {
   // The open file will not be read any more: fetches for it that nobody waits for are given up; all of them
   // once it was the last one.
   void handle_close(const std::shared_ptr<OpenFile>& file);
+
+  // Fetches all bytes of a file that nobody has open, ahead of who will open it. `done` runs once none of
+  // them is on its way any more, whether they are here or not; on any thread.
+  void fetch_whole(const std::shared_ptr<Inode>& inode, std::move_only_function<void()> done);
+  // How much may be asked for ahead of programs now, bytes.
+  [[nodiscard]] ByteCount room_ahead() const;
 
   // How far one of the readers in order may read ahead now, bytes: they share.
   [[nodiscard]] ByteCount window_max() const;

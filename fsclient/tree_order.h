@@ -1,5 +1,5 @@
 // Where a program that goes through a tree is, by what is known of the tree: what is in a directory, above
-// it, and after it. TreeStream and SmallFiles ask.
+// it, and after it. TreeStream and FilesAhead ask.
 //
 // Thread-safe. No inode's mutex may be held by who calls it.
 #pragma once

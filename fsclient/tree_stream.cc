@@ -66,7 +66,10 @@ void TreeStream::visit(const Asker& asker, const std::shared_ptr<Inode>& directo
     known.spread_at = TimePoint::min();
   }
   const bool step = parent && went_on(*parent, now) && !unknown_;
-  if (!step && !(streamed != 0 && here)) return;
+  if (!step && !(streamed != 0 && here)) {
+    if (parent) remember_child(*parent, directory);
+    return;
+  }
   begin_if_new(now);
   core_.foresight.note_step(now);
   if (streamed != 0 && here) use(streamed);
@@ -201,7 +204,7 @@ std::shared_ptr<TreeStream::Request> TreeStream::next_request() {
       request->limit = std::clamp(window_.room(), kRequestMin, kRequestMax);
       places = take_places_locked(request->limit, looked_at);
       request->reserved = request->limit;
-      window_.begin(request->reserved);
+      request->guess = window_.begin(request->reserved);
       ++requests_;
     }
     for (TreePlace& place : places) add(*request, std::move(place));
@@ -368,7 +371,7 @@ Result<void> TreeStream::take_in(Request& request, const schema::WalkListings& l
     here.entries.resize(static_cast<std::size_t>(entries->entries_size()));
     if (directory && !listing.unlisted()) {
       here.entries = names_.learn_ahead(directory, *entries, answer_of(request, listing.names()));
-      note_streamed(directory, entries->ByteSizeLong(), request.started);
+      note_streamed(directory, entries->ByteSizeLong(), request);
     }
     here.listed.resize(here.entries.size());
   }
@@ -433,18 +436,19 @@ Result<std::shared_ptr<Inode>> TreeStream::directory_of(Request& request, const 
   return directory;
 }
 
-void TreeStream::note_streamed(const std::shared_ptr<Inode>& directory, ByteCount cost, TimePoint started) {
+void TreeStream::note_streamed(const std::shared_ptr<Inode>& directory, ByteCount cost,
+                               const Request& request) {
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    number = window_.add(cost);
+    number = window_.add(cost, request.guess);
     streamed_.emplace_hint(streamed_.end(), number, directory);
     listing_bytes_ = (7 * listing_bytes_ + cost) / 8;
   }
   bool used = false;
   {
     const std::lock_guard lock(directory->mutex);
-    used = directory->directory->visited_at >= started;
+    used = directory->directory->visited_at >= request.started;
     directory->directory->told_at = core_.scheduler.now();
     if (!used) directory->directory->streamed = number;
   }

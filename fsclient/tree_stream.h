@@ -59,7 +59,8 @@ class TreeStream {
     std::vector<Start> starts;                        // as in the message
     std::vector<std::shared_ptr<Inode>> directories;  // of all places
     ByteCount limit = 0;
-    ByteCount reserved = 0;  // of the window
+    ByteCount reserved = 0;   // of the window
+    std::uint64_t guess = 0;  // the window's
     KeptListings::Gathered kept;
     TimePoint started{};
     TimePoint queued = TimePoint::max();  // of the places, the one that waited longest
@@ -105,7 +106,7 @@ class TreeStream {
   [[nodiscard]] static Result<const schema::WalkListing*> whole(Request& request,
                                                                 const schema::WalkListing& listing,
                                                                 const std::vector<Told>& told);
-  void note_streamed(const std::shared_ptr<Inode>& directory, ByteCount cost, TimePoint started);
+  void note_streamed(const std::shared_ptr<Inode>& directory, ByteCount cost, const Request& request);
   [[nodiscard]] static std::vector<TreePlace> not_reached(const Request& request,
                                                           const std::vector<Told>& told);
 

@@ -30,13 +30,14 @@ std::size_t rank(const std::vector<Sibling>& all, std::size_t at, VisitOrder ord
 
 }  // namespace
 
-VisitOrder guess_order(const std::vector<Sibling>& all, const Inode* previous, const Inode* current) {
+VisitOrder guess_order(const std::vector<Sibling>& all, const Inode* previous, const Inode* current,
+                       VisitOrder believed) {
   const auto here = find(all, current);
   const auto before = find(all, previous);
-  VisitOrder best = VisitOrder::kListing;
+  VisitOrder best = believed;
   if (here == all.end()) return best;
   std::size_t best_steps = std::numeric_limits<std::size_t>::max();
-  for (const VisitOrder order : {VisitOrder::kListing, VisitOrder::kName, VisitOrder::kInode}) {
+  for (const VisitOrder order : {believed, VisitOrder::kListing, VisitOrder::kName, VisitOrder::kInode}) {
     std::size_t steps = rank(all, static_cast<std::size_t>(here - all.begin()), order);
     if (before != all.end()) {
       const std::size_t from = rank(all, static_cast<std::size_t>(before - all.begin()), order);

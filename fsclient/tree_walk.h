@@ -35,9 +35,10 @@ struct Sibling {
 // by name, cp -r by inode number.
 enum class VisitOrder : std::uint8_t { kListing, kName, kInode };
 
-// The order in which `current` comes soonest after `previous` (null, or none of them: at the beginning).
+// The order in which `current` comes soonest after `previous` (null, or none of them: at the beginning); if
+// it does in several, the one that was believed so far.
 [[nodiscard]] VisitOrder guess_order(const std::vector<Sibling>& all, const Inode* previous,
-                                     const Inode* current);
+                                     const Inode* current, VisitOrder believed = VisitOrder::kListing);
 // What comes after `current`, then what is before it; `current` itself is the first. If it is none of them,
 // all from the beginning.
 void put_in_order(std::vector<Sibling>& all, VisitOrder order, const Inode* current);

@@ -42,6 +42,10 @@ class Walks(unittest.TestCase):
         cls.tree, cls.wide = cls.folder / "tree", cls.folder / "wide"
         make_tree(cls.tree, folders=20, files=1_000, size=4096)
         make_tree(cls.wide, folders=400, files=20_000, size=0)
+        cls.photos = cls.folder / "photos"
+        make_tree(cls.photos, folders=5, files=500, size=110_000)
+        cls.songs = cls.folder / "songs"
+        make_tree(cls.songs, folders=2, files=30, size=4_000_000)
         cls.deep = cls.folder / "deep"
         make_deep_tree(cls.deep, fan=7, depth=3, files=2)
 
@@ -78,6 +82,20 @@ class Walks(unittest.TestCase):
     def test_tar(self):
         self.go("tar, 1,000 files of 4 KiB, 100 ms", self.tree, "50ms",
                 'tar -C "$1" --sort=name --owner=0 --group=0 -c . | sha256sum', 8)
+
+    # Those are larger than what comes together with others.
+    def test_cp_of_photographs(self):
+        self.go("cp -r, 500 files of 110 KB out, 100 ms", self.photos, "50ms",
+                'cp -r "$1/." "$2" && cd "$2" && find . -type f | sort | xargs -d "\n" sha256sum', 10)
+
+    def test_tar_of_songs(self):
+        self.go("tar, 30 files of 4 MB, 100 ms", self.songs, "50ms",
+                'tar -C "$1" --sort=name --owner=0 --group=0 -c . | sha256sum', 8)
+
+    # find asks for the file system's statistics in every folder.
+    def test_find_in_folders_that_were_named(self):
+        self.go("find, 100 folders named, 100 ms", self.wide, "50ms",
+                'cd "$1" && find folder\\ 00* -name "*7" | sort | sha256sum', 5)
 
     def test_cp_of_a_deep_tree(self):
         self.go("cp -r, 800 files in 400 nested folders, 100 ms", self.deep, "50ms",

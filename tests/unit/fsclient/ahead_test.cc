@@ -4,59 +4,187 @@
 
 #include "fsclient/ahead_window.h"
 #include "fsclient/attr_cache.h"
+#include "fsclient/export_statistics.h"
 #include "fsclient/foresight.h"
 #include "fsclient/inode_table.h"
 #include "fsclient/tree_walk.h"
+#include "fsclient/whole_reads.h"
 
 namespace tusk::client {
 namespace {
 
 using std::chrono::seconds;
 
-TEST(AheadWindow, GrowsWithWhatIsUsed) {
-  AheadWindow window(1000, 10'000);
+class AheadWindowTest : public testing::Test {
+ protected:
+  // So much came of what was asked for.
+  std::uint64_t bring(ByteCount bytes) {
+    const std::uint64_t guess = window.begin(bytes);
+    window.end(bytes);
+    return window.add(bytes, guess);
+  }
+  void miss(std::uint32_t times) {
+    while (times-- > 0) (void)window.miss();
+  }
+
+  AheadWindow window{1600, 10'000};
+};
+
+TEST_F(AheadWindowTest, GrowsWithWhatIsUsed) {
+  EXPECT_EQ(window.room(), 1600u);
+  const std::uint64_t guess = window.begin(600);
   EXPECT_EQ(window.room(), 1000u);
-  window.begin(600);
-  EXPECT_EQ(window.room(), 400u);
-  const auto first = window.add(100);
-  const auto second = window.add(200);
+  const auto first = window.add(100, guess);
+  const auto second = window.add(200, guess);
   window.end(600);
-  EXPECT_EQ(window.room(), 700u);
+  EXPECT_EQ(window.room(), 1300u);
   window.use(first);
-  EXPECT_EQ(window.window(), 1400u);
-  EXPECT_EQ(window.room(), 1200u);
+  EXPECT_EQ(window.window(), 2000u);
+  EXPECT_EQ(window.room(), 1800u);
   window.use(second);
-  EXPECT_EQ(window.window(), 2200u);
+  EXPECT_EQ(window.window(), 2800u);
 }
 
-TEST(AheadWindow, StaysFullOfWhatNobodyUses) {
-  AheadWindow window(1000, 10'000);
-  for (int i = 0; i < 10; ++i) window.add(100);
+TEST_F(AheadWindowTest, StaysFullOfWhatNobodyUses) {
+  for (int i = 0; i < 16; ++i) bring(100);
   EXPECT_EQ(window.room(), 0u);
   EXPECT_FALSE(window.worth_asking());
 }
 
-TEST(AheadWindow, CountsWhatWasPassedBy) {
-  AheadWindow window(1000, 10'000);
-  window.add(300);
-  window.add(300);
-  const auto third = window.add(300);
+TEST_F(AheadWindowTest, CountsWhatWasPassedBy) {
+  bring(300);
+  bring(300);
+  const auto third = bring(300);
   window.use(third);
   EXPECT_EQ(window.room(), window.window());
   window.use(third);  // again: nothing more
-  EXPECT_EQ(window.window(), 1000u + AheadWindow::kGrowth * 900);
+  EXPECT_EQ(window.window(), 1600u + AheadWindow::kGrowth * 900);
 }
 
-TEST(AheadWindow, HasALimitAndBeginsAnew) {
-  AheadWindow window(1000, 2000);
-  window.use(window.add(900));
-  EXPECT_EQ(window.window(), 2000u);
-  const auto old = window.add(2000);
+TEST_F(AheadWindowTest, HasALimitAndBeginsAnew) {
+  window.use(bring(9000));
+  EXPECT_EQ(window.window(), 10'000u);
+  const auto old = bring(10'000);
   EXPECT_EQ(window.room(), 0u);
   window.restart();
-  EXPECT_EQ(window.room(), 1000u);
+  EXPECT_EQ(window.room(), 1600u);
   window.use(old);  // of before
-  EXPECT_EQ(window.room(), 1000u);
+  EXPECT_EQ(window.room(), 1600u);
+}
+
+// A walk in another order than was guessed got nothing for as long as the wrong guess filled the window.
+TEST_F(AheadWindowTest, LetsGoOfAWrongGuess) {
+  bring(1600);
+  EXPECT_FALSE(window.miss());  // one alone may be somebody else's
+  EXPECT_EQ(window.room(), 0u);
+  EXPECT_TRUE(window.miss());
+  EXPECT_EQ(window.room(), 400u);
+  EXPECT_TRUE(window.worth_asking());
+}
+
+TEST_F(AheadWindowTest, DoesNotCountWhatComesOfAWrongGuess) {
+  const std::uint64_t guess = window.begin(1600);
+  miss(2);
+  EXPECT_EQ(window.room(), 0u);  // it is still on its way
+  window.end(1600);
+  (void)window.add(1600, guess);
+  EXPECT_EQ(window.room(), 400u);
+}
+
+TEST_F(AheadWindowTest, DoesNotBlameAGuessForWhatWasNotAskedFor) {
+  miss(100);
+  EXPECT_EQ(window.room(), 1600u);
+}
+
+TEST_F(AheadWindowTest, IsForgivenBySomethingThatWasExpected) {
+  bring(1600);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(window.miss());
+    window.hit();
+  }
+}
+
+TEST_F(AheadWindowTest, RisksNextToNothingAsLongAsGuessesAreWrong) {
+  ByteCount risked = 0;
+  for (int opened = 0; opened < 1000; ++opened) {
+    if (window.worth_asking() && !window.doubtful()) {
+      risked += window.room();
+      bring(window.room());
+    } else if (window.worth_asking()) {
+      bring(window.room());
+      EXPECT_LE(window.window(), 100u);
+    }
+    (void)window.miss();
+  }
+  EXPECT_LT(risked, 10'000u);
+}
+
+TEST_F(AheadWindowTest, ComesBackAfterAWrongGuess) {
+  bring(1600);
+  miss(2);
+  bring(400);
+  miss(2);
+  EXPECT_TRUE(window.doubtful());
+  window.use(bring(100));
+  EXPECT_FALSE(window.doubtful());
+  EXPECT_EQ(window.window(), 500u);
+}
+
+// ---------------------------------------------------------------- who reads files whole
+
+TEST(WholeReads, BelievesWhoReadALargeOneToItsEnd) {
+  WholeReads reads(1000);
+  EXPECT_EQ(reads.size_max(), 1000u);
+  reads.note_close(900, 900);  // that says nothing
+  EXPECT_EQ(reads.size_max(), 1000u);
+  reads.note_close(5000, 5000);
+  EXPECT_EQ(reads.size_max(), 20'000u);
+}
+
+TEST(WholeReads, NoLongerBelievesWhoReadABeginning) {
+  WholeReads reads(1000);
+  reads.note_close(5000, 5000);
+  reads.note_close(4000, 500);
+  EXPECT_EQ(reads.size_max(), 2000u);
+  reads.note_close(1500, 500);
+  EXPECT_EQ(reads.size_max(), 1000u);
+}
+
+// A player shows the covers and looks for the titles in the songs.
+TEST(WholeReads, TellsSizesApart) {
+  WholeReads reads(1000);
+  reads.note_close(5000, 5000);
+  reads.note_close(100'000, 500);
+  EXPECT_EQ(reads.size_max(), 20'000u);
+}
+
+TEST(WholeReads, LearnsNothingFromWhatTheKernelHad) {
+  WholeReads reads(1000);
+  reads.note_close(5000, 5000);
+  reads.note_close(5000, 0);
+  EXPECT_EQ(reads.size_max(), 20'000u);
+}
+
+// ---------------------------------------------------------------- statistics
+
+TEST(ExportStatistics, AreKnownForAMomentAndAskedForAgainByOne) {
+  ExportStatistics statistics;
+  const TimePoint start{seconds(100)};
+  EXPECT_FALSE(statistics.find(start));
+  schema::StatFsReply reply;
+  reply.set_blocks(42);
+  statistics.keep(reply, start);
+  EXPECT_EQ(statistics.find(start)->reply.blocks(), 42u);
+  EXPECT_FALSE(statistics.find(start)->renew);
+  const TimePoint later = start + ExportStatistics::kAgeGood + Duration(1);
+  EXPECT_TRUE(statistics.find(later)->renew);
+  EXPECT_FALSE(statistics.find(later)->renew);
+  EXPECT_FALSE(statistics.find(start + ExportStatistics::kAgeMax + Duration(1)));
+}
+
+TEST(ExportStatistics, AreNotThoseOfWhatIsMountedInsideTheExport) {
+  EXPECT_TRUE(ExportStatistics::covers(12345));
+  EXPECT_FALSE(ExportStatistics::covers((std::uint64_t{1} << 63) | 12345));
 }
 
 // ---------------------------------------------------------------- order
@@ -93,6 +221,14 @@ TEST_F(Order, IsGuessedFromAStep) {
   EXPECT_EQ(after("a", "d"), "dbca");  // of the listing, and round
   EXPECT_EQ(after("b", "c"), "cdab");
   EXPECT_EQ(after("c", "b"), "badc");
+}
+
+// Two of three files in a directory prove nothing; the order of the directory before does.
+TEST_F(Order, IsTheOneOfBeforeIfSeveralFit) {
+  all.resize(2);  // c a
+  EXPECT_EQ(guess_order(all, at("c"), at("a")), VisitOrder::kListing);
+  EXPECT_EQ(guess_order(all, at("c"), at("a"), VisitOrder::kInode), VisitOrder::kInode);
+  EXPECT_EQ(guess_order(all, at("a"), at("c"), VisitOrder::kInode), VisitOrder::kName);
 }
 
 TEST_F(Order, OfStrangersIsThatOfTheListing) { EXPECT_EQ(after("", "nobody"), "cadb"); }

@@ -1,4 +1,5 @@
-// Small files that are opened one after the other come together, and are opened without the server.
+// Files that are opened one after the other come ahead, small ones together, and are opened without the
+// server.
 #include "client.h"
 
 namespace tusk::client {
@@ -59,7 +60,7 @@ TEST_F(Impatient, MountsFetchNothingAhead) {
 TEST_F(SmallFile, AloneIsOpenedAtTheServer) {
   (void)list(kRootNode);
   EXPECT_EQ(read_whole("a"), content('a'));
-  scheduler.advance(SmallFiles::kPauseMax + milliseconds(1));
+  scheduler.advance(FilesAhead::kPauseMax + milliseconds(1));
   EXPECT_EQ(read_whole("b"), content('b'));
   EXPECT_EQ(server.seen(Request::kReadFiles), 0u);
 }
@@ -108,7 +109,7 @@ TEST_F(SmallFile, OfAnotherSizeThanTheKernelKnowsIsOpenHereOnceTheKernelHasDropp
 TEST_F(SmallFile, WhoseBytesWereTakenBackWhileItWasAskedForIsFetchedWhenItIsRead) {
   (void)list(kRootNode);
   EXPECT_EQ(read_whole("c"), content('c'));
-  scheduler.advance(SmallFiles::kPauseMax + milliseconds(1));
+  scheduler.advance(FilesAhead::kPauseMax + milliseconds(1));
   EXPECT_EQ(read_whole("a"), content('a'));
   auto opened = new_answer<OpenReply>();
   filesystem->open({}, lookup("b").node, O_RDONLY, into(opened));
@@ -241,6 +242,127 @@ TEST_F(SmallFile, IsNotOpenedHereForWriting) {
   EXPECT_TRUE(finished(written));
   close(file);
   EXPECT_EQ(read_whole("c"), "THE" + content('c').substr(3));
+}
+
+// ---------------------------------------------------------------- files of middle size
+
+// Photographs, parts of a data set: too large to come together.
+class Photograph : public Client {
+ protected:
+  static constexpr std::size_t kSize = 300 * kKiB;
+
+  Photograph() : Client({.cache_bytes = 8 * kMiB, .path = [] { return fast_path(); }}) {
+    for (char c = 'a'; c <= 'z'; ++c) server.put(std::string(1, c), content(c));
+    (void)list(kRootNode);
+  }
+
+  static rpc::PathStats fast_path() {
+    rpc::PathStats path;
+    path.connected = true;
+    path.rtt_min = path.rtt_smoothed = milliseconds(100);
+    path.receive_bandwidth = 1e8;
+    return path;
+  }
+  static std::string content(char c) { return pattern(kSize, static_cast<std::size_t>(c)); }
+
+  std::string read_whole(char c) {
+    const Handle file = open(std::string(1, c), O_RDONLY);
+    std::string text = read(file, 0, kSize);
+    close(file);
+    return text;
+  }
+  void read_heads(char from, char to) {
+    for (char c = from; c <= to; ++c) {
+      const Handle file = open(std::string(1, c), O_RDONLY);
+      EXPECT_EQ(read(file, 0, 4096), content(c).substr(0, 4096));
+      close(file);
+    }
+  }
+  std::uint64_t opens() { return server.seen(Request::kOpen); }
+  ByteCount fetched_ahead() { return filesystem->counters().fetched_ahead; }
+};
+
+TEST_F(Photograph, IsReadWithoutTheServerBehindTwoOthersThatWereReadWhole) {
+  for (char c = 'a'; c <= 'z'; ++c) EXPECT_EQ(read_whole(c), content(c));
+  EXPECT_EQ(opens(), 2u);
+  EXPECT_EQ(server.seen(Request::kReadFiles), 0u);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(Photograph, IsNotFetchedForWhoLooksAtHeads) {
+  read_heads('a', 'j');
+  EXPECT_EQ(opens(), 10u);
+  // What comes with an open and around a read.
+  EXPECT_LE(filesystem->counters().fetched, 10 * kSize);
+}
+
+TEST_F(Photograph, IsNoLongerFetchedOnceOnlyHeadsAreRead) {
+  for (char c = 'a'; c <= 'e'; ++c) EXPECT_EQ(read_whole(c), content(c));
+  read_heads('f', 'g');
+  const ByteCount fetched = fetched_ahead();
+  read_heads('h', 'z');
+  EXPECT_EQ(fetched_ahead(), fetched);
+}
+
+TEST_F(Photograph, ThatIsOnItsWayIsWaitedForAndMoreAskedFor) {
+  EXPECT_EQ(read_whole('a'), content('a'));
+  auto b = new_answer<OpenReply>();
+  filesystem->open({}, lookup("b").node, O_RDONLY, into(b));
+  const auto asked = std::ranges::count(server.waiting_kinds(), Request::kRead);
+  EXPECT_GT(asked, 0);
+  auto c = new_answer<OpenReply>();
+  filesystem->open({}, nodes["c"], O_RDONLY, into(c));
+  EXPECT_FALSE(c->has_value());
+  EXPECT_EQ(std::ranges::count(server.waiting_kinds(), Request::kOpen), 1);
+  ASSERT_TRUE(finished(c));
+  EXPECT_EQ(opens(), 2u);
+}
+
+// A program that is faster than the line waits in every open: what it waited for has to count as used, or the
+// window stays full.
+TEST_F(Photograph, IsAskedForInTimeAlthoughEveryOpenWaits) {
+  EXPECT_EQ(read_whole('a'), content('a'));
+  for (char c = 'b'; c <= 'z'; ++c) {
+    auto opened = new_answer<OpenReply>();
+    filesystem->open({}, nodes[std::string(1, c)], O_RDONLY, into(opened));
+    while (!opened->has_value() && !server.waiting_kinds().empty()) {
+      server.execute(0);
+      server.deliver();
+      scheduler.run();
+    }
+    filesystem->release((*opened)->value().handle, std::nullopt);
+  }
+  settle();
+  EXPECT_EQ(opens(), 2u);
+}
+
+TEST_F(Photograph, ThatChangedOnItsWayIsOpenedAtTheServer) {
+  EXPECT_EQ(read_whole('a'), content('a'));
+  auto b = new_answer<OpenReply>();
+  filesystem->open({}, lookup("b").node, O_RDONLY, into(b));
+  server.put("c", pattern(kSize, 77));  // READs of it come after that
+  ASSERT_TRUE(finished(b));
+  EXPECT_EQ(read_whole('c'), pattern(kSize, 77));
+  EXPECT_EQ(opens(), 3u);
+}
+
+TEST_F(Photograph, ThatDoesNotComeIsOpenedAtTheServer) {
+  server.fault = [](const Request& request) -> std::optional<Error> {
+    if (request.has_read() && request.read().open_id() == 0) return Error{from_errno(EIO), "a bad disk"};
+    return std::nullopt;
+  };
+  for (char c = 'a'; c <= 'f'; ++c) EXPECT_EQ(read_whole(c), content(c));
+  EXPECT_EQ(opens(), 6u);
+}
+
+TEST_F(Photograph, IsNotFetchedOverASlowLineOnWhichItsOpenWouldWaitForLong) {
+  auto slow = fast_path();
+  slow.receive_bandwidth = 2e5;
+  filesystem = std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(),
+                                            Filesystem::Options{.path = [slow] { return slow; }});
+  (void)list(kRootNode);
+  for (char c = 'a'; c <= 'f'; ++c) EXPECT_EQ(read_whole(c), content(c));
+  EXPECT_EQ(opens(), 6u);
 }
 
 }  // namespace

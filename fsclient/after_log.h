@@ -10,10 +10,12 @@
 
 namespace tusk::client {
 
-// Runs `again` with `done` once everything in the log has been answered, or `done` with kCancelled if the
-// asker gives up before, or with the error of calls that fail because the server is out of reach.
-template <class Done>
-void after_log(Core& core, const Asker& asker, Done done, std::move_only_function<void(Done)> again) {
+// Runs `again` with `done` once `wait`, which is given what to run then and what if calls fail because the
+// server is out of reach, has waited; or `done` with kCancelled if the asker gives up before, or with that
+// error.
+template <class Done, class Wait>
+void wait_for_log(Core& core, const Asker& asker, Done done, std::move_only_function<void(Done)> again,
+                  Wait wait) {
   struct Waiting {
     std::atomic<bool> ended{false};
     Done done;
@@ -28,16 +30,33 @@ void after_log(Core& core, const Asker& asker, Done done, std::move_only_functio
           stuck->done(fail(ErrorCode::kCancelled, "waiting for the log"));
       });
     });
-  auto go_on = [waiting, again = std::move(again)]() mutable {
-    if (!waiting->ended.exchange(true)) again(std::move(waiting->done));
-  };
-  auto gave_up = [waiting](const Error& error) {
-    if (!waiting->ended.exchange(true)) waiting->done(std::unexpected(error));
-  };
-  if (core.log.has_room())
-    core.log.when_answered(std::move(go_on), std::move(gave_up));
-  else
-    core.log.when_room(std::move(go_on), std::move(gave_up));
+  wait(
+      [waiting, again = std::move(again)]() mutable {
+        if (!waiting->ended.exchange(true)) again(std::move(waiting->done));
+      },
+      [waiting](const Error& error) {
+        if (!waiting->ended.exchange(true)) waiting->done(std::unexpected(error));
+      });
+}
+
+// Until everything in the log has been answered; if it is full, until it is not.
+template <class Done>
+void after_log(Core& core, const Asker& asker, Done done, std::move_only_function<void(Done)> again) {
+  wait_for_log(core, asker, std::move(done), std::move(again), [&core](auto go_on, auto gave_up) {
+    if (core.log.has_room())
+      core.log.when_answered(std::move(go_on), std::move(gave_up));
+    else
+      core.log.when_room(std::move(go_on), std::move(gave_up));
+  });
+}
+
+// Until less than so many bytes are in the log.
+template <class Done>
+void after_log_below(Core& core, ByteCount bytes, const Asker& asker, Done done,
+                     std::move_only_function<void(Done)> again) {
+  wait_for_log(core, asker, std::move(done), std::move(again), [&core, bytes](auto go_on, auto gave_up) {
+    core.log.when_room(std::move(go_on), std::move(gave_up), bytes);
+  });
 }
 
 }  // namespace tusk::client

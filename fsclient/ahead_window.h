@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "proto/base/strong_int.h"
 
@@ -38,23 +39,27 @@ class AheadWindow {
   // What the path and the memory allow; a window that is larger does not grow.
   void set_most(ByteCount most) { most_ = std::max(first_, most); }
 
-  // A request that may bring so many bytes. Returns which guess it belongs to.
-  std::uint64_t begin(ByteCount bytes) {
+  // A request that may bring so many bytes, of so many things in the order in which they are expected to be
+  // wanted; 0: nobody knows of how many.
+  struct Ticket {
+    std::uint64_t guess = 0;
+    std::uint64_t first = 0;  // the number of the first of them
+  };
+  Ticket begin(ByteCount bytes, std::uint64_t things = 0) {
     in_flight_ += bytes;
-    guessed_ = true;
-    return guess_;
+    if (!std::exchange(guessed_, true)) misses_ = 0;
+    const Ticket ticket{guess_, last_ + 1};
+    last_ += things;
+    return ticket;
   }
   void end(ByteCount bytes) { in_flight_ -= std::min(bytes, in_flight_); }
 
-  // Something has come and waits for the program; if its guess has turned out wrong, nobody expects it any
-  // more. Its number, never 0.
-  std::uint64_t add(ByteCount bytes, std::uint64_t guess) {
-    ++last_;
-    if (guess != guess_) return last_;
-    ahead_.emplace_hint(ahead_.end(), last_, bytes);
-    waiting_ += bytes;
-    return last_;
+  // Something has come and waits for the program: one of the things of its request, or the next. Its number;
+  // 0 if its guess has turned out wrong: nobody expects it any more.
+  std::uint64_t add(ByteCount bytes, const Ticket& ticket, std::uint64_t thing) {
+    return add_as(ticket.first + thing, bytes, ticket);
   }
+  std::uint64_t add(ByteCount bytes, const Ticket& ticket) { return add_as(++last_, bytes, ticket); }
   // The program has come to it.
   void use(std::uint64_t number) {
     ByteCount used = 0;
@@ -72,14 +77,15 @@ class AheadWindow {
   // The program has come to something that is here, or on its way.
   void hit() {
     misses_ = 0;
+    rested_ = 0;
     rest_ = kRestFirst;
   }
   // It has come to something that nobody had asked for. True: what was asked for was a wrong guess.
   bool miss() {
     ++misses_;
-    if (doubtful() && misses_ >= rest_) {
+    if (doubtful() && ++rested_ >= rest_) {
       rest_ = std::min(2 * rest_, kRestMax);
-      misses_ = 0;
+      rested_ = 0;
       window_ = first_ / kGrowth;
     }
     if (misses_ < kMissesMax || !guessed_) return false;
@@ -99,7 +105,13 @@ class AheadWindow {
     ahead_.clear();
     waiting_ = 0;
     guessed_ = false;
+    misses_ = 0;
     ++guess_;
+  }
+  std::uint64_t add_as(std::uint64_t number, ByteCount bytes, const Ticket& ticket) {
+    if (ticket.guess != guess_) return 0;
+    if (ahead_.emplace(number, bytes).second) waiting_ += bytes;
+    return number;
   }
 
   const ByteCount first_;
@@ -110,8 +122,9 @@ class AheadWindow {
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, ByteCount> ahead_;
   std::uint64_t guess_ = 0;
-  bool guessed_ = false;  // something was asked for since it was made
-  std::uint32_t misses_ = 0;
+  bool guessed_ = false;      // something was asked for since it was made
+  std::uint32_t misses_ = 0;  // in a row, of this guess
+  std::uint32_t rested_ = 0;  // misses since it is doubtful
   std::uint32_t rest_ = kRestFirst;
 };
 

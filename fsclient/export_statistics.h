@@ -1,11 +1,13 @@
 // What statfs(2) says of the export's file system, for a moment: find asks in every directory it comes to.
 //
 // Of what is mounted inside the export nothing is kept: the server marks the inode numbers of such nodes
-// (docs/PROTOCOL.md, "Trees").
+// (docs/PROTOCOL.md, "Trees"). Where quotas of directories
+// make the answer another one for each, it is that of the directory that was asked about last.
 #pragma once
 
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "proto/base/time.h"
 #include "proto/schema/tusk.pb.h"

@@ -35,8 +35,10 @@ void FilesAhead::note_open(const std::shared_ptr<Inode>& file) {
   if (!parent) return;
   open.parent = parent.get();
   std::shared_ptr<Inode> previous;
+  VisitOrder believed{};
   {
     const std::lock_guard lock(mutex_);
+    believed = file_order_;
     previous = last_file_.lock();
     last_file_ = file;
     open.repeated = previous != file && opened_before >= run_started_;
@@ -45,9 +47,10 @@ void FilesAhead::note_open(const std::shared_ptr<Inode>& file) {
   if (!goes_on(open, now)) return;
   core_.foresight.note_step(now);
   std::vector<Sibling> files = children_of(*parent, DT_REG);
+  const VisitOrder order = guess_order(files, previous.get(), file.get(), believed);
   {
     const std::lock_guard lock(mutex_);
-    file_order_ = guess_order(files, previous.get(), file.get(), file_order_);
+    file_order_ = order;
   }
   fetch_next(parent, std::move(files), file.get());
 }
@@ -90,9 +93,9 @@ void FilesAhead::note_close(const OpenFile& file) {
     size = file.inode->size();
     read = file.read_bytes;
   }
-  const ByteCount known = whole_reads_.size_max();
+  const ByteCount known = size_max();
   whole_reads_.note_close(size, read);
-  if (size <= known || size > whole_reads_.size_max()) return;
+  if (size <= known || size > size_max()) return;
   // Such a one would have been fetched ahead.
   const std::lock_guard lock(mutex_);
   window_.set_most(window_max());
@@ -104,17 +107,18 @@ ByteCount FilesAhead::size_max() const {
   const rpc::PathStats path = core_.path.recent();
   const Duration wait = kWaitMax + 2 * path.rtt_smoothed;  // as long as it takes to ask and begin to read
   const auto soon = static_cast<ByteCount>(path.receive_bandwidth * to_seconds(wait));
-  return std::clamp(std::min(whole_reads_.size_max(), soon), kSmallMax, kWholeMax);
+  const ByteCount cached = core_.cache.budget()->cap() / kCacheShare;  // or it could not be opened here
+  return std::clamp(std::min({whole_reads_.size_max(), soon, cached}), kSmallMax, kWholeMax);
 }
 
 ByteCount FilesAhead::window_max() const {
   const rpc::PathStats path = core_.path.recent();
-  if (path.receive_bandwidth <= 0) return kWindowMax;
   const ByteCount product = path_holds(path, path.receive_bandwidth);
   core_.cache.budget()->grow_for(product);
   const auto soon = static_cast<ByteCount>(path.receive_bandwidth * to_seconds(kWindowWait));
-  return std::min(std::max(std::min(kWindowMax, soon), kPathProducts * product),
-                  core_.cache.budget()->cap() / kCacheShare);
+  const ByteCount line =
+      path.receive_bandwidth > 0 ? std::max(std::min(kWindowMax, soon), kPathProducts * product) : kWindowMax;
+  return std::min(line, core_.cache.budget()->cap() / kCacheShare);
 }
 
 void FilesAhead::fetch_again(const std::shared_ptr<Inode>& file) {
@@ -197,9 +201,14 @@ void FilesAhead::note_step(const std::shared_ptr<Inode>& from, const std::shared
   if (!from || from == to) return;
   const std::shared_ptr<Inode> above = parent_of(*to);
   if (!above || parent_of(*from) != above) return;
-  const std::vector<Sibling> all = children_of(*above, DT_DIR);
+  VisitOrder believed{};
+  {
+    const std::lock_guard lock(mutex_);
+    believed = directory_order_.value_or(file_order_);
+  }
+  const VisitOrder order = guess_order(children_of(*above, DT_DIR), from.get(), to.get(), believed);
   const std::lock_guard lock(mutex_);
-  directory_order_ = guess_order(all, from.get(), to.get(), directory_order_.value_or(file_order_));
+  directory_order_ = order;
 }
 
 bool FilesAhead::add(const std::shared_ptr<Inode>& directory, std::vector<Sibling> files, Plan& plan) {
@@ -227,7 +236,7 @@ void FilesAhead::add_small(const std::shared_ptr<Inode>& directory, Sibling file
   if (full) requests.push_back(std::make_shared<Request>());
   Request& request = *requests.back();
   if (request.folders.empty() || request.folders.back().directory != directory)
-    request.folders.push_back({directory, {}, {}, {}});
+    request.folders.push_back({directory, {}, {}, {}, request.files});
   Folder& folder = request.folders.back();
   request.name_bytes += file.name.size() + kNodeBytes;
   folder.names.push_back(std::move(file.name));
@@ -258,7 +267,7 @@ bool FilesAhead::claim(Inode& file, const Plan& plan, ByteCount& size, std::uint
   } else {
     change = kept_.change_of_start(file, size);
   }
-  state.asked_ahead = AskedAhead::kOnItsWay;
+  state.asked_ahead = size > kSmallMax ? AskedAhead::kByReads : AskedAhead::kOnItsWay;
   return true;
 }
 
@@ -267,7 +276,7 @@ bool FilesAhead::claim(Inode& file, const Plan& plan, ByteCount& size, std::uint
 bool FilesAhead::begin_version_locked(Inode& inode) {
   FileState& file = *inode.file;
   const std::uint64_t change = inode.attributes.value().change;
-  if (change == 0 || inode.pages_being_dropped > 0) return false;
+  if (change == 0 || !inode.attributes.learnt().ever() || inode.pages_being_dropped > 0) return false;
   if (file.version.is(change)) return !file.data.has({0, inode.size()});
   if (file.data_handed_out || (!inode.open_files.empty() && !file.data.blank())) return false;
   file.data.forget(kWholeFile);
@@ -284,7 +293,7 @@ void FilesAhead::fetch(const std::shared_ptr<Whole>& whole) {
   whole->started = core_.scheduler.now();
   {
     const std::lock_guard lock(mutex_);
-    whole->guess = window_.begin(whole->size);
+    whole->ticket = window_.begin(whole->size, 1);
   }
   reader_.fetch_whole(whole->file,
                       [this, whole] { core_.scheduler.post([this, whole] { finish(*whole); }); });
@@ -310,7 +319,7 @@ void FilesAhead::send(const std::shared_ptr<Request>& request, rpc::Priority pri
   call.priority = priority;
   {
     const std::lock_guard lock(mutex_);
-    request->guess = window_.begin(request->cost);
+    request->ticket = window_.begin(request->cost, request->files);
     ++requests_;
   }
   core_.remote.transfer(

@@ -21,6 +21,7 @@
 
 #include "fsclient/ahead_window.h"
 #include "fsclient/core.h"
+#include "fsclient/deferred.h"
 #include "fsclient/directory_cache.h"
 #include "fsclient/facts.h"
 #include "fsclient/kept_blocks.h"
@@ -79,6 +80,7 @@ class FilesAhead {
     std::vector<std::string> names;
     std::vector<std::shared_ptr<Inode>> files;
     std::vector<std::uint64_t> known_changes;
+    std::size_t first = 0;  // which of the request's files is the first of these
   };
   struct Request {
     std::vector<Folder> folders;
@@ -86,7 +88,7 @@ class FilesAhead {
     std::size_t name_bytes = 0;
     ByteCount bytes = 0;  // expected
     ByteCount cost = 0;
-    std::uint64_t guess = 0;  // the window's
+    AheadWindow::Ticket ticket{};
     TimePoint started{};
     MutableSharedBytes body;
     std::set<const Inode*> later;  // who waits for them has to wait longer than for the answer
@@ -97,7 +99,7 @@ class FilesAhead {
     std::shared_ptr<Inode> file;
     ByteCount size = 0;
     std::uint64_t change = 0;
-    std::uint64_t guess = 0;  // the window's
+    AheadWindow::Ticket ticket{};
     TimePoint started{};
   };
   // What is to be asked for.
@@ -136,14 +138,14 @@ class FilesAhead {
   void carry_out(const Plan& plan, rpc::Priority priority);
   void fetch(const std::shared_ptr<Whole>& whole);
   void finish(const Whole& whole);
-  void note_arrival_locked(FileState& file, const Told& answer, std::uint64_t number);
+  void note_arrival(FileState& file, const Told& answer, std::uint64_t number, Deferred& after);
   void send(const std::shared_ptr<Request>& request, rpc::Priority priority);
   void finish(const std::shared_ptr<Request>& request, Result<rpc::CallReply> reply);
   Result<void> take_in(const std::shared_ptr<Request>& request, rpc::CallReply& reply);
   void take_in(const std::shared_ptr<Request>& request, const Folder& folder, std::size_t index,
                const schema::FileBytes& told, const SharedBytes& bytes, const Told& answer);
   [[nodiscard]] bool take_in_bytes(const std::shared_ptr<Inode>& pointer, const schema::FileBytes& told,
-                                   const SharedBytes& bytes, const Told& answer, std::uint64_t guess);
+                                   const SharedBytes& bytes, const Told& answer, std::uint64_t number);
   void bring(const std::shared_ptr<Inode>& file, std::uint64_t change, ByteCount size, const Told& answer,
              std::uint64_t number);
   void take_in_kept(Inode& file, const SharedBytes& bytes, std::uint64_t change, const Told& answer,

@@ -24,36 +24,45 @@ void FilesAhead::finish(const std::shared_ptr<Request>& request, Result<rpc::Cal
 
 // If all of it is here and nobody has changed it since, it can be opened without the server.
 void FilesAhead::finish(const Whole& whole) {
-  std::uint64_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
-    window_.end(whole.size);
-    number = window_.add(whole.size, whole.guess);
-  }
-  {
-    const std::lock_guard lock(whole.file->mutex);
-    FileState& file = *whole.file->file;
-    const bool same = file.version.is(whole.change) && whole.file->attributes.value().change == whole.change;
-    if (same && file.data.all_settled() && file.data.has({0, whole.size}))
-      note_arrival_locked(file, Told(whole.started), number);
+    Inode& inode = *whole.file;
+    Deferred after;
+    const std::lock_guard lock(inode.mutex);
+    FileState& file = *inode.file;
+    const bool same = file.version.is(whole.change) && inode.attributes.value().change == whole.change &&
+                      !inode.attributes.overtaken(whole.started) && !inode.written_since(whole.started);
+    const bool all = same && file.data.has({0, whole.size});
+    std::uint64_t number = 0;
+    {
+      const std::lock_guard window_lock(mutex_);
+      window_.end(whole.size);
+      if (all) number = window_.add(whole.size, whole.ticket, 0);
+    }
+    if (all) {
+      inode.attributes.foresee(core_.foresight, Told(whole.started));
+      note_arrival(file, Told(whole.started), number, after);
+    }
   }
   release(*whole.file, AskedAhead::kNo);
   core_.cache.trim();
 }
 
-// All of the file is here. Who waited for it has come to it already.
-void FilesAhead::note_arrival_locked(FileState& file, const Told& answer, std::uint64_t number) {
+// With the inode's mutex held: all of the file is here. Who waited for it has come to it already.
+void FilesAhead::note_arrival(FileState& file, const Told& answer, std::uint64_t number, Deferred& after) {
+  const bool waited_for = file.opened_at >= answer.started;
+  const TimePoint now = core_.scheduler.now();
+  if (waited_for) core_.foresight.note_step(now);  // before: after a long wait it begins another walk
   file.ahead = core_.foresight.told(answer);
-  if (file.opened_at < answer.started) {
+  if (!waited_for) {
     file.streamed = number;
     return;
   }
-  core_.foresight.note_step(core_.scheduler.now());
   {
     const std::lock_guard lock(mutex_);
     window_.use(number);
+    last_open_ = now;
   }
-  core_.scheduler.post([this] { fetch_more(); });
+  after.add([this] { core_.scheduler.post([this] { fetch_more(); }); });
 }
 
 void FilesAhead::release(Inode& file, AskedAhead next) {
@@ -98,17 +107,22 @@ void FilesAhead::take_in(const std::shared_ptr<Request>& request, const Folder& 
   if (told.node().handle() != file->handle() || !S_ISREG(attr.mode())) return;
   facts_.learn(*file, attr, answer);
   names_.learn_name_ahead(*folder.directory, folder.names[index], file, answer.started);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = window_.add(std::max<ByteCount>(attr.size(), kCostMin), request->ticket, folder.first + index);
+  }
   if (!Facts::pages_being_dropped(*file)) {
-    if (take_in_bytes(file, told, bytes, answer, request->guess)) request->later.insert(file.get());
+    if (take_in_bytes(file, told, bytes, answer, number)) request->later.insert(file.get());
     return;
   }
   // Somebody was still reading what was there before: the kernel has to drop it first. For that it waits for
   // the reads it has begun: they must not wait for what comes after it.
   request->later.insert(file.get());
   release(*file, AskedAhead::kBehindDrop);
-  core_.scheduler.post_notification([this, file, told, bytes, answer, guess = request->guess] {
-    core_.scheduler.post([this, file, told, bytes, answer, guess] {
-      if (!take_in_bytes(file, told, bytes, answer, guess)) release(*file, AskedAhead::kNo);
+  core_.scheduler.post_notification([this, file, told, bytes, answer, number] {
+    core_.scheduler.post([this, file, told, bytes, answer, number] {
+      if (!take_in_bytes(file, told, bytes, answer, number)) release(*file, AskedAhead::kNo);
       core_.cache.trim();
     });
   });
@@ -117,14 +131,9 @@ void FilesAhead::take_in(const std::shared_ptr<Request>& request, const Folder& 
 // Only if all that is here of the file, in the kernel's memory too, is of the same change. True: they are on
 // their way from this machine's disk, and who waits for them goes on then.
 bool FilesAhead::take_in_bytes(const std::shared_ptr<Inode>& pointer, const schema::FileBytes& told,
-                               const SharedBytes& bytes, const Told& answer, std::uint64_t guess) {
+                               const SharedBytes& bytes, const Told& answer, std::uint64_t number) {
   Inode& inode = *pointer;
   const schema::Attr& attr = told.node().attr();
-  std::uint64_t number = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    number = window_.add(std::max<ByteCount>(attr.size(), kCostMin), guess);
-  }
   Deferred after;
   const std::lock_guard lock(inode.mutex);
   inode.attributes.foresee(core_.foresight, answer.about(attr));
@@ -151,7 +160,7 @@ bool FilesAhead::take_in_bytes(const std::shared_ptr<Inode>& pointer, const sche
     kept_.keep(inode, kWholeFile);
   }
   if (!file.version.is(attr.change()) || !file.data.has({0, attr.size()})) return false;
-  note_arrival_locked(file, answer.about(attr), number);
+  note_arrival(file, answer.about(attr), number, after);
   return false;
 }
 
@@ -166,12 +175,13 @@ void FilesAhead::bring(const std::shared_ptr<Inode>& file, std::uint64_t change,
 
 void FilesAhead::take_in_kept(Inode& inode, const SharedBytes& bytes, std::uint64_t change,
                               const Told& answer, std::uint64_t number) {
+  Deferred after;
   const std::lock_guard lock(inode.mutex);
   FileState& file = *inode.file;
   const bool same = file.version.is(change) && inode.attributes.value().change == change;
   if (!same || !file.data.all_settled()) return;
   file.data.fill(0, bytes.bytes, change);
-  note_arrival_locked(file, answer, number);
+  note_arrival(file, answer, number, after);
 }
 
 }  // namespace tusk::client

@@ -304,9 +304,9 @@ class Filesystem {
   void give_when_dropped(const std::shared_ptr<PushAnswer>& answer);
   void take_back_all(const std::shared_ptr<PushAnswer>& answer);
 
-  // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
   void ask_statistics(const Asker& asker, const InodePointer& inode, bool keep,
                       Done<schema::StatFsReply> done);
+  // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
   void ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done);
   // Runs `answer` now, or behind the dropping of the inode's old pages if that is under way: told of the
   // new size before, the kernel would show the old last page with zeros behind it.

@@ -141,7 +141,13 @@ void Filesystem::note_uncommitted(FileState& file) {
 void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
-  if (write_behind_.hand_to_log(file->inode))
+  const WriteBehind::Handed handed = write_behind_.hand_to_log(file->inode);
+  if (handed == WriteBehind::Handed::kLater)
+    return after_log_below<Done<void>>(core_, write_behind_.logged_max() / 2, asker, std::move(done),
+                                       [this, asker, handle, lock_owner](Done<void> then) {
+                                         flush(asker, handle, lock_owner, std::move(then));
+                                       });
+  if (handed == WriteBehind::Handed::kAll)
     return unlock_all_of(asker, file, lock_owner,
                          [this, file, done = std::move(done)](const Result<void>&) mutable {
                            done(write_behind_.take_error(*file));

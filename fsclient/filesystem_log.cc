@@ -421,7 +421,8 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
         (changes.uid && *changes.uid != attr.uid) || (changes.gid && *changes.gid != attr.gid);
     if (gives_away && (!options_.identity.is_real() || asker.uid != 0)) return false;
   }
-  if (!core_.log.stands(exclusive) || !core_.log.has_room() || !write_behind_.hand_to_log(inode))
+  if (!core_.log.stands(exclusive) || !core_.log.has_room() ||
+      write_behind_.hand_to_log(inode) != WriteBehind::Handed::kAll)
     return false;
   timespec now{};
   {

@@ -39,14 +39,15 @@ struct FlushWaiter {
   std::move_only_function<void(Result<void>)> done;
 };
 
-// The part of an inode that only regular files need.
 // A file's bytes, fetched ahead (files_ahead.h).
 enum class AskedAhead : std::uint8_t {
   kNo,
-  kOnItsWay,
+  kOnItsWay,    // with others
+  kByReads,     // by READs of its own, which a read of it finds
   kBehindDrop,  // here, but the kernel has to drop older ones first
 };
 
+// The part of an inode that only regular files need.
 struct FileState {
   FileState(BlockCache& cache, std::weak_ptr<Inode> inode) : data(cache, std::move(inode)) {}
 

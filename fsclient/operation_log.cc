@@ -237,7 +237,7 @@ void OperationLog::when_answered(Task then, GaveUp gave_up) {
     const std::lock_guard lock(mutex_);
     waited_for = seal();
     if (batches_.size() > 1) {
-      waiters_.push_back({batches_.rbegin()->first - 1, std::move(then), std::move(gave_up)});
+      waiters_.push_back({batches_.rbegin()->first - 1, std::move(then), std::move(gave_up), 0});
       then = nullptr;
     }
   }
@@ -247,14 +247,14 @@ void OperationLog::when_answered(Task then, GaveUp gave_up) {
 
 bool OperationLog::has_room() const {
   const std::lock_guard lock(mutex_);
-  return has_room_locked();
+  return has_room_locked(kBytesMax);
 }
 
-void OperationLog::when_room(Task then, GaveUp gave_up) {
+void OperationLog::when_room(Task then, GaveUp gave_up, ByteCount below) {
   {
     const std::lock_guard lock(mutex_);
-    if (!has_room_locked()) {
-      waiting_for_room_.push_back({0, std::move(then), std::move(gave_up)});
+    if (!has_room_locked(below)) {
+      waiting_for_room_.push_back({0, std::move(then), std::move(gave_up), below});
       return;
     }
   }
@@ -271,8 +271,11 @@ void OperationLog::wake() {
       ready.push_back(std::move(waiter.then));
       return true;
     });
-    if (has_room_locked())
-      for (Waiter& waiter : std::exchange(waiting_for_room_, {})) ready.push_back(std::move(waiter.then));
+    std::erase_if(waiting_for_room_, [&](Waiter& waiter) {
+      if (!has_room_locked(waiter.below)) return false;
+      ready.push_back(std::move(waiter.then));
+      return true;
+    });
   }
   for (Task& task : ready) scheduler_.post(std::move(task));
 }

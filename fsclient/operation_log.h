@@ -84,8 +84,8 @@ class OperationLog {
   // wait. The entries wait on.
   void when_answered(Task then, GaveUp gave_up = nullptr);
   [[nodiscard]] bool has_room() const;
-  // There is room again. The same.
-  void when_room(Task then, GaveUp gave_up = nullptr);
+  // There is room again, and less than so many bytes are on their way. The same.
+  void when_room(Task then, GaveUp gave_up = nullptr, ByteCount below = kBytesMax);
   // It is so.
   void give_up(const Error& error);
 
@@ -123,6 +123,7 @@ class OperationLog {
     std::uint64_t number = 0;  // every LOG up to it
     Task then;
     GaveUp gave_up;  // may be null
+    ByteCount below = 0;
   };
 
   // With the mutex held: closes the open batch. The call is to be sent once the mutex is let go.
@@ -143,8 +144,8 @@ class OperationLog {
   [[nodiscard]] std::uint64_t tellable_locked() const {
     return namings_.empty() ? answered_locked() : *namings_.begin();
   }
-  [[nodiscard]] bool has_room_locked() const {
-    return entries_ < kEntriesMax && bytes_ < kBytesMax && batches_.size() <= kInFlightMax;
+  [[nodiscard]] bool has_room_locked(ByteCount below) const {
+    return entries_ < kEntriesMax && bytes_ < below && batches_.size() <= kInFlightMax;
   }
 
   Remote& remote_;
@@ -164,7 +165,7 @@ class OperationLog {
   std::map<std::uint64_t, std::vector<std::uint64_t>> named_;  // their aliases, by LOG
   bool handing_on_ = false;
   std::vector<Waiter> waiters_;
-  std::vector<Waiter> waiting_for_room_;  // their numbers mean nothing
+  std::vector<Waiter> waiting_for_room_;  // their numbers mean nothing; of the others, what they are below of
 
   [[nodiscard]] static std::map<std::uint64_t, Batch> first_batch();
 };

@@ -280,13 +280,14 @@ void Reader::finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr
 
 // With the inode's mutex held.
 void Reader::go_on(const std::shared_ptr<Fetch>& fetch, const Result<void>& outcome, Deferred& after) {
-  if (const auto whole = std::exchange(fetch->whole, nullptr); whole && --whole->parts == 0)
-    after.add(std::move(whole->done));
+  const auto whole = std::exchange(fetch->whole, nullptr);
+  if (whole && --whole->parts == 0) after.add(std::move(whole->done));
   for (const Operation& op : std::exchange(fetch->waiters, {})) {
     if (op->ended) continue;
     --op->waiting;
-    // Given up because nobody waited, a moment before somebody did: it asks again.
-    const bool again = outcome || outcome.error().code == ErrorCode::kCancelled;
+    // Given up because nobody waited, a moment before somebody did, or read without the open file that it
+    // has: it asks again.
+    const bool again = outcome || outcome.error().code == ErrorCode::kCancelled || whole != nullptr;
     if (!again)
       end(*op, std::unexpected(outcome.error()), after);
     else if (op->waiting == 0)

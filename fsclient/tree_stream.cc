@@ -204,7 +204,7 @@ std::shared_ptr<TreeStream::Request> TreeStream::next_request() {
       request->limit = std::clamp(window_.room(), kRequestMin, kRequestMax);
       places = take_places_locked(request->limit, looked_at);
       request->reserved = request->limit;
-      request->guess = window_.begin(request->reserved);
+      request->ticket = window_.begin(request->reserved);
       ++requests_;
     }
     for (TreePlace& place : places) add(*request, std::move(place));
@@ -441,8 +441,8 @@ void TreeStream::note_streamed(const std::shared_ptr<Inode>& directory, ByteCoun
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    number = window_.add(cost, request.guess);
-    streamed_.emplace_hint(streamed_.end(), number, directory);
+    number = window_.add(cost, request.ticket);
+    if (number != 0) streamed_.emplace_hint(streamed_.end(), number, directory);
     listing_bytes_ = (7 * listing_bytes_ + cost) / 8;
   }
   bool used = false;

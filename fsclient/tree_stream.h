@@ -59,8 +59,8 @@ class TreeStream {
     std::vector<Start> starts;                        // as in the message
     std::vector<std::shared_ptr<Inode>> directories;  // of all places
     ByteCount limit = 0;
-    ByteCount reserved = 0;   // of the window
-    std::uint64_t guess = 0;  // the window's
+    ByteCount reserved = 0;  // of the window
+    AheadWindow::Ticket ticket{};
     KeptListings::Gathered kept;
     TimePoint started{};
     TimePoint queued = TimePoint::max();  // of the places, the one that waited longest

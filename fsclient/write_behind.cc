@@ -201,20 +201,30 @@ bool locked(const Inode& inode) {
 
 }  // namespace
 
-bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
+ByteCount WriteBehind::logged_max() const {
+  const double bandwidth = core_.path.recent().send_bandwidth;
+  const auto line = static_cast<ByteCount>(bandwidth * kLoggedSeconds);
+  return bandwidth > 0 ? std::clamp(line, kLoggedMin, OperationLog::kBytesMax) : OperationLog::kBytesMax;
+}
+
+WriteBehind::Handed WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
   std::vector<OutgoingWrite> writes;
   std::uint64_t exclusive = 0;
   timespec written{};
   bool all = true;
+  const ByteCount logged = logged_max();
+  const std::lock_guard hand(handing_);
   {
     const std::lock_guard lock(inode->mutex);
-    if (!inode->file || inode->file->data.all_settled()) return true;
+    if (!inode->file || inode->file->data.all_settled()) return Handed::kAll;
     FileData& data = inode->file->data;
+    const ByteCount pending = data.pending_bytes();
     exclusive = inode->log.made_under;
     written = inode->file->written_time;
-    if (!core_.log.stands(exclusive) || data.pending_bytes() > kLoggedMax ||
+    if (!core_.log.stands(exclusive) || pending > std::min(kLoggedMax, logged / 2) ||
         inode->file->writes_beside_log > 0 || locked(*inode))
-      return false;
+      return Handed::kNo;
+    if (core_.log.bytes() + pending > logged) return Handed::kLater;
     const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
     for (const std::uint64_t block : blocks) {
       if (data.dirty(block))
@@ -223,7 +233,7 @@ bool WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
     }
   }
   for (OutgoingWrite& write : writes) all = append_to_log(inode, exclusive, std::move(write), written) && all;
-  return all;
+  return all ? Handed::kAll : Handed::kNo;
 }
 
 bool WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,

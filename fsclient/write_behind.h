@@ -5,7 +5,7 @@
 // only when older ones have been, so a program cannot get further ahead of the line than that. A write
 // that fails is kept as the inode's error and told once to everyone who has the file open.
 //
-// Lock order: an Inode's mutex, then WriteBehind's.
+// Lock order: handing_, an Inode's mutex, then mutex_.
 #pragma once
 
 #include <deque>
@@ -31,7 +31,10 @@ class WriteBehind {
   static constexpr ByteCount kPendingMin = 32 * 1024 * 1024;
   static constexpr double kPendingSeconds = 2;
   // Larger files go to the server in calls of their own, many at once, and their close waits.
-  static constexpr ByteCount kLoggedMax = 64 * 1024;
+  static constexpr ByteCount kLoggedMax = 16 * 1024 * 1024;
+  // What the log may hold of the line, and at least: others who want the directory wait for that.
+  static constexpr double kLoggedSeconds = 1;
+  static constexpr ByteCount kLoggedMin = 4 * 1024 * 1024;
 
   WriteBehind(Core& core, Facts& facts) : core_(core), facts_(facts) {}
   // What was not sent is lost: flush_all() first.
@@ -48,8 +51,15 @@ class WriteBehind {
   // The same for all inodes.
   void flush_all(Done done);
   // Puts what is dirty into the operation log, if the file is one that this mount makes by itself and it is
-  // little: then nobody needs to wait for it. True: nothing is left to wait for.
-  [[nodiscard]] bool hand_to_log(const std::shared_ptr<Inode>& inode);
+  // not much: then nobody needs to wait for it.
+  enum class Handed : std::uint8_t {
+    kAll,    // nothing is left to wait for
+    kLater,  // once less than logged_max() / 2 are in the log there is room for it
+    kNo,     // it goes as any other
+  };
+  [[nodiscard]] Handed hand_to_log(const std::shared_ptr<Inode>& inode);
+  // Bytes of the log at most, for files that are not small.
+  [[nodiscard]] ByteCount logged_max() const;
   // The file has its handle now: what was waiting for it goes.
   void handle_arrival(const std::shared_ptr<Inode>& inode);
   // The server could not make it: what was written is lost, and whoever has it open is told.
@@ -98,6 +108,7 @@ class WriteBehind {
   Core& core_;
   Facts& facts_;
   std::atomic<ByteCount> pending_{0};
+  std::mutex handing_;  // over bytes to the log, for which there was room
   std::mutex mutex_;
   std::unordered_set<std::shared_ptr<Inode>> dirty_;  // inodes with anything pending
   std::deque<Stalled> stalled_;

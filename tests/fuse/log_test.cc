@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "fsclient/write_behind.h"
 #include "tests/fuse/mounted/mounted_export.h"
 
 namespace tusk::test {
@@ -302,12 +303,39 @@ TEST_F(Logged, FsyncMeansTheServer) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   EXPECT_EQ(::write(fd.get(), "safe", 4), 4);
   EXPECT_EQ(::fsync(fd.get()), 0);
-  EXPECT_EQ(content_of(on_server("d/a")), "safe");
+  EXPECT_EQ(read_file(on_server("d/a")), "safe");
 }
 
+// D2
+TEST_F(Logged, PhotographsNeedNoServerEither) {
+  const auto name = [](int i) { return "d/photo" + std::to_string(i); };
+  const auto content = [](int i) {
+    return std::string(200'000 + static_cast<std::size_t>(i) * 100'000, static_cast<char>('a' + i));
+  };
+  {
+    const OutOfReach out(mounted_->caller());
+    for (int i = 0; i < 10; ++i) {
+      write_file(in_mount(name(i)), content(i));
+      const timespec times[2] = {{1'000'000'000, 1}, {1'100'000'000, i}};
+      EXPECT_EQ(::utimensat(AT_FDCWD, in_mount(name(i)).c_str(), times, 0), 0);
+      EXPECT_TRUE(read_file(in_mount(name(i))) == content(i));
+    }
+    EXPECT_EQ(::rename(in_mount(name(3)).c_str(), in_mount("d/moved").c_str()), 0);
+    EXPECT_FALSE(std::filesystem::exists(on_server(name(0))));
+  }
+  flush(*mounted_);
+  for (int i = 0; i < 10; ++i) {
+    const std::string there = on_server(i == 3 ? "d/moved" : name(i));
+    EXPECT_TRUE(read_file(there) == content(i));
+    EXPECT_EQ(status(there).st_mtim.tv_nsec, i);
+  }
+}
+
+// D2
 TEST_F(Logged, AFileThatIsNoLittleOneIsThereWhenItsCloseReturns) {
-  write_file(in_mount("d/big"), std::string(150'000, 'b'));
-  EXPECT_EQ(content_of(on_server("d/big")), std::string(150'000, 'b'));
+  const std::string content(client::WriteBehind::kLoggedMax + 1, 'b');
+  write_file(in_mount("d/big"), content);
+  EXPECT_TRUE(read_file(on_server("d/big")) == content);
 }
 
 TEST_F(Logged, AWriterOfAReadOnlyFileGoesOn) {

@@ -92,6 +92,18 @@ class Walks(unittest.TestCase):
         self.go("tar, 30 files of 4 MB, 100 ms", self.songs, "50ms",
                 'tar -C "$1" --sort=name --owner=0 --group=0 -c . | sha256sum', 8)
 
+    def test_cp_of_photographs_in(self):
+        """No close waits for the server."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as empty, Wan(rate="1gbit", delay="50ms", loss="0.1%") as wan, \
+                Tuskd(wan, empty) as server, Mount(wan, server.url) as mount:
+            start = time.monotonic()
+            run_in(wan.ns_a, ["cp", "-rp", self.photos, mount.path / "in"], TOOL_SECONDS_MAX)
+            seconds = time.monotonic() - start
+            mount.umount()
+            print(f"\ncp -rp, 500 files of 110 KB in, 100 ms: {seconds:.2f} s", flush=True)
+            self.assertEqual(run_in(None, ["diff", "-r", self.photos, f"{empty}/in"], TOOL_SECONDS_MAX).stdout, "")
+            self.assertLess(seconds, 8)
+
     # find asks for the file system's statistics in every folder.
     def test_find_in_folders_that_were_named(self):
         self.go("find, 100 folders named, 100 ms", self.wide, "50ms",

@@ -19,9 +19,9 @@ class AheadWindowTest : public testing::Test {
  protected:
   // So much came of what was asked for.
   std::uint64_t bring(ByteCount bytes) {
-    const std::uint64_t guess = window.begin(bytes);
+    const AheadWindow::Ticket ticket = window.begin(bytes);
     window.end(bytes);
-    return window.add(bytes, guess);
+    return window.add(bytes, ticket);
   }
   void miss(std::uint32_t times) {
     while (times-- > 0) (void)window.miss();
@@ -32,10 +32,10 @@ class AheadWindowTest : public testing::Test {
 
 TEST_F(AheadWindowTest, GrowsWithWhatIsUsed) {
   EXPECT_EQ(window.room(), 1600u);
-  const std::uint64_t guess = window.begin(600);
+  const AheadWindow::Ticket ticket = window.begin(600);
   EXPECT_EQ(window.room(), 1000u);
-  const auto first = window.add(100, guess);
-  const auto second = window.add(200, guess);
+  const auto first = window.add(100, ticket);
+  const auto second = window.add(200, ticket);
   window.end(600);
   EXPECT_EQ(window.room(), 1300u);
   window.use(first);
@@ -83,12 +83,40 @@ TEST_F(AheadWindowTest, LetsGoOfAWrongGuess) {
 }
 
 TEST_F(AheadWindowTest, DoesNotCountWhatComesOfAWrongGuess) {
-  const std::uint64_t guess = window.begin(1600);
+  const AheadWindow::Ticket wrong = window.begin(1600);
   miss(2);
   EXPECT_EQ(window.room(), 0u);  // it is still on its way
   window.end(1600);
-  (void)window.add(1600, guess);
+  EXPECT_EQ(window.add(1600, wrong), 0u);
   EXPECT_EQ(window.room(), 400u);
+}
+
+// Large things come later than small ones that were asked for after them.
+TEST_F(AheadWindowTest, CountsInTheOrderInWhichThingsWereAskedFor) {
+  const AheadWindow::Ticket large = window.begin(1000, 1);
+  const AheadWindow::Ticket small = window.begin(200, 2);
+  (void)window.add(100, small, 0);
+  (void)window.add(100, small, 1);
+  const auto first = window.add(1000, large, 0);
+  window.end(1200);
+  window.use(first);
+  EXPECT_EQ(window.window() - window.room(), 200u);
+}
+
+TEST_F(AheadWindowTest, CountsNothingTwice) {
+  const AheadWindow::Ticket ticket = window.begin(1000, 1);
+  const auto number = window.add(1000, ticket, 0);
+  (void)window.add(1000, ticket, 0);
+  window.end(1000);
+  window.use(number);
+  EXPECT_EQ(window.room(), window.window());
+}
+
+TEST_F(AheadWindowTest, DoesNotBlameAGuessForMissesBeforeIt) {
+  miss(5);
+  bring(1600);
+  EXPECT_FALSE(window.miss());
+  EXPECT_TRUE(window.miss());
 }
 
 TEST_F(AheadWindowTest, DoesNotBlameAGuessForWhatWasNotAskedFor) {

@@ -302,6 +302,24 @@ TEST_F(TheLog, IsFullAtItsBounds) {
   EXPECT_TRUE(log.has_room());
 }
 
+// Who has much to add waits for more room than who has little.
+TEST_F(TheLog, HasRoomForMuchOnceSoMuchLessIsOnItsWay) {
+  const std::string half(OperationLog::kBytesMax / 2, 'x');
+  EXPECT_TRUE(append(1, half));
+  EXPECT_TRUE(append(2, half));
+  int little = 0;
+  int much = 0;
+  log.when_room([&] { ++little; });
+  log.when_room([&] { ++much; }, nullptr, OperationLog::kBytesMax / 4);
+  line.answer(0);
+  scheduler.run();
+  EXPECT_EQ(little, 1);
+  EXPECT_EQ(much, 0);
+  line.answer(1);
+  scheduler.run();
+  EXPECT_EQ(much, 1);
+}
+
 TEST_F(TheLog, AnAnswerOfAnotherLengthIsAnErrorOfAllItsEntries) {
   ASSERT_TRUE(append(1));
   ASSERT_TRUE(append(2));

@@ -127,6 +127,7 @@ class FileData {
   [[nodiscard]] bool settled(std::uint64_t generation) const;
   // Dirty bytes and those in WRITEs on their way.
   [[nodiscard]] ByteCount pending_bytes() const { return dirty_bytes_ + sending_bytes_; }
+  [[nodiscard]] ByteCount dirty_bytes() const { return dirty_bytes_; }
 
   // ---- changes made elsewhere
 

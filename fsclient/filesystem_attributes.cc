@@ -99,12 +99,14 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
   const bool nothing =
       !changes.mode && !changes.uid && !changes.gid && !changes.size && !changes.atime && !changes.mtime;
   if (nothing) return attributes(std::move(asker), node, std::move(done));
+  auto again = [this, asker, node, handle, asked](Done<AttributesReply> then) {
+    set_attributes(asker, node, handle, asked, std::move(then));
+  };
+  if (write_behind_.hand_to_log(*found) == WriteBehind::Handed::kLater)
+    return after_log_below<Done<AttributesReply>>(core_, write_behind_.logged_max() / 2, asker,
+                                                  std::move(done), std::move(again));
   if (set_attributes_here(asker, *found, changes, done)) return;
-  if (in_log({*found}))
-    return after_log<Done<AttributesReply>>(asker, std::move(done),
-                                            [this, asker, node, handle, asked](Done<AttributesReply> then) {
-                                              set_attributes(asker, node, handle, asked, std::move(then));
-                                            });
+  if (in_log({*found})) return after_log<Done<AttributesReply>>(asker, std::move(done), std::move(again));
   std::uint64_t open_id = 0;
   {
     const std::lock_guard lock((*found)->mutex);

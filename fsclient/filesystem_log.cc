@@ -358,6 +358,11 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   const bool is_directory = attributes_of(*moved).is_directory();
   if (replaced && (is_directory || attributes_of(*replaced).is_directory() || open_without_server(*replaced)))
     return false;
+  if (replaced && !is_directory) {
+    // What a program puts in the place of a good file (an editor that saves) has to be whole.
+    const std::lock_guard lock(moved->mutex);
+    if (moved->file && moved->file->data.pending_bytes() > WriteBehind::kSmallMax) return false;
+  }
   schema::Request entry;
   schema::RenameRequest& rename = *entry.mutable_rename();
   rename.set_old_parent(from->name_in_log());
@@ -421,9 +426,8 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
         (changes.uid && *changes.uid != attr.uid) || (changes.gid && *changes.gid != attr.gid);
     if (gives_away && (!options_.identity.is_real() || asker.uid != 0)) return false;
   }
-  if (!core_.log.stands(exclusive) || !core_.log.has_room() ||
-      write_behind_.hand_to_log(inode) != WriteBehind::Handed::kAll)
-    return false;
+  if (!core_.log.stands(exclusive) || !core_.log.has_room()) return false;
+  if (write_behind_.hand_to_log(inode) != WriteBehind::Handed::kAll) return false;
   timespec now{};
   {
     const std::lock_guard lock(inode->mutex);

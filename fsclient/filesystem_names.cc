@@ -182,6 +182,9 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
   const Result<InodePointer> from = inode_of(old_parent);
   const Result<InodePointer> to = inode_of(new_parent);
   if (!from || !to) return done(std::unexpected(from ? to.error() : from.error()));
+  // What is moved to where it is to stay has to be whole.
+  if (Result<void> whole = WriteBehind::take_untold_error(names_.last_known(**from, old_name)); !whole)
+    return done(std::move(whole));
   if (rename_here(asker, *from, old_name, *to, new_name, flags, done)) return;
   if (in_log({*from, *to, names_.last_known(**from, old_name), names_.last_known(**to, new_name)}))
     return after_log<Done<void>>(

@@ -244,6 +244,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
     if ((flags & O_TRUNC) != 0) {
       write_behind_.note_dropped(file.data.truncate(0));
       file.written_end = 0;
+      file.error_untold = false;
       if (inode->log.entries > 0) {  // whose answers may be of before or after it
         inode->attributes.adjust([](Attributes& known) { known.size = 0; });
         inode->log.order_guessed = true;

@@ -1,6 +1,7 @@
 #include "fsclient/write_behind.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "fsclient/after_log.h"
@@ -202,9 +203,8 @@ bool locked(const Inode& inode) {
 }  // namespace
 
 ByteCount WriteBehind::logged_max() const {
-  const double bandwidth = core_.path.recent().send_bandwidth;
-  const auto line = static_cast<ByteCount>(bandwidth * kLoggedSeconds);
-  return bandwidth > 0 ? std::clamp(line, kLoggedMin, OperationLog::kBytesMax) : OperationLog::kBytesMax;
+  const auto line = static_cast<ByteCount>(core_.path.recent().send_bandwidth * kLoggedSeconds);
+  return std::clamp(line, kLoggedMin, OperationLog::kBytesMax);
 }
 
 WriteBehind::Handed WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
@@ -213,18 +213,22 @@ WriteBehind::Handed WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode
   timespec written{};
   bool all = true;
   const ByteCount logged = logged_max();
+  const TimePoint failed_at = failed_at_.load();
+  const bool warned = failed_at != TimePoint::min() && core_.scheduler.now() - failed_at < kWarned;
   const std::lock_guard hand(handing_);
   {
     const std::lock_guard lock(inode->mutex);
     if (!inode->file || inode->file->data.all_settled()) return Handed::kAll;
     FileData& data = inode->file->data;
-    const ByteCount pending = data.pending_bytes();
+    const ByteCount dirty = data.dirty_bytes();
+    const bool small = data.pending_bytes() <= kSmallMax;
     exclusive = inode->log.made_under;
     written = inode->file->written_time;
-    if (!core_.log.stands(exclusive) || pending > std::min(kLoggedMax, logged / 2) ||
-        inode->file->writes_beside_log > 0 || locked(*inode))
+    if (!core_.log.stands(exclusive) || inode->file->writes_beside_log > 0 || locked(*inode) || warned)
       return Handed::kNo;
-    if (core_.log.bytes() + pending > logged) return Handed::kLater;
+    if (dirty == 0) return Handed::kAll;  // it is in the log
+    if (!small && (core_.path.slow() || dirty > std::min(kLoggedMax, logged / 2))) return Handed::kNo;
+    if (!small && (!core_.log.has_room() || core_.log.bytes() + dirty > logged)) return Handed::kLater;
     const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
     for (const std::uint64_t block : blocks) {
       if (data.dirty(block))
@@ -296,6 +300,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
     learn_written(*inode, write, *reply, told, by_log);
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error());
+    if (by_log) failed_at_ = core_.scheduler.now();
     if (file.data.all_settled()) file.written_end = 0;  // how far the file reaches now the server tells
     after.add([this, id = inode->id] {
       core_.scheduler.post_notification([this, id] { core_.kernel.invalidate_inode(id); });
@@ -342,6 +347,7 @@ void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
   FileState& file = *inode.file;
   ++file.errors;
   file.last_error = error;
+  file.error_untold = inode.open_files.empty();
   inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
   const std::string which = inode.name.empty() ? "a file without a name" : "'" + inode.name + "'";
   core_.last_error.set("write to " + which + ": " + error.message());
@@ -350,6 +356,13 @@ void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
 bool WriteBehind::has_error(OpenFile& file) {
   const std::lock_guard lock(file.inode->mutex);
   return file.inode->file && file.errors_told != file.inode->file->errors;
+}
+
+Result<void> WriteBehind::take_untold_error(const std::shared_ptr<Inode>& inode) {
+  if (!inode) return {};
+  const std::lock_guard lock(inode->mutex);
+  if (!inode->file || !std::exchange(inode->file->error_untold, false)) return {};
+  return std::unexpected(inode->file->last_error);
 }
 
 Result<void> WriteBehind::take_error(OpenFile& file) {

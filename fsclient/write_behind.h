@@ -30,9 +30,14 @@ class WriteBehind {
   // least kPendingMin, at most two thirds of the mount's memory.
   static constexpr ByteCount kPendingMin = 32 * 1024 * 1024;
   static constexpr double kPendingSeconds = 2;
-  // Larger files go to the server in calls of their own, many at once, and their close waits.
+  // Larger files go to the server in calls of their own, many at once, and their close waits. So do all that
+  // are not small on a slow line, where bytes are packed, and for a while after one could not be written, so
+  // that who goes on is told.
   static constexpr ByteCount kLoggedMax = 16 * 1024 * 1024;
-  // What the log may hold of the line, and at least: others who want the directory wait for that.
+  static constexpr ByteCount kSmallMax = 64 * 1024;
+  static constexpr Duration kWarned = std::chrono::minutes(1);
+  // What the log may hold of the line, for files that are not small, and as long as that is not known: others
+  // who want the directory wait for it.
   static constexpr double kLoggedSeconds = 1;
   static constexpr ByteCount kLoggedMin = 4 * 1024 * 1024;
 
@@ -54,7 +59,7 @@ class WriteBehind {
   // not much: then nobody needs to wait for it.
   enum class Handed : std::uint8_t {
     kAll,    // nothing is left to wait for
-    kLater,  // once less than logged_max() / 2 are in the log there is room for it
+    kLater,  // once less than logged_max() / 2 are in the log there will be room for it
     kNo,     // it goes as any other
   };
   [[nodiscard]] Handed hand_to_log(const std::shared_ptr<Inode>& inode);
@@ -68,6 +73,8 @@ class WriteBehind {
   // The error that this open file has not been told of yet; from now on it has.
   [[nodiscard]] Result<void> take_error(OpenFile& file);
   [[nodiscard]] static bool has_error(OpenFile& file);
+  // One that came after the file was closed by all: whoever does something with it next may be told.
+  [[nodiscard]] static Result<void> take_untold_error(const std::shared_ptr<Inode>& inode);
   // With the inode's mutex held.
   void note_error_locked(Inode& inode, const Error& error);
 
@@ -108,7 +115,8 @@ class WriteBehind {
   Core& core_;
   Facts& facts_;
   std::atomic<ByteCount> pending_{0};
-  std::mutex handing_;  // over bytes to the log, for which there was room
+  std::mutex handing_;                                  // over bytes to the log, for which there was room
+  std::atomic<TimePoint> failed_at_{TimePoint::min()};  // a write that nobody waited for
   std::mutex mutex_;
   std::unordered_set<std::shared_ptr<Inode>> dirty_;  // inodes with anything pending
   std::deque<Stalled> stalled_;

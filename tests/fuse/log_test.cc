@@ -310,7 +310,7 @@ TEST_F(Logged, FsyncMeansTheServer) {
 TEST_F(Logged, PhotographsNeedNoServerEither) {
   const auto name = [](int i) { return "d/photo" + std::to_string(i); };
   const auto content = [](int i) {
-    return std::string(200'000 + static_cast<std::size_t>(i) * 100'000, static_cast<char>('a' + i));
+    return std::string(100'000 + static_cast<std::size_t>(i) * 20'000, static_cast<char>('a' + i));
   };
   {
     const OutOfReach out(mounted_->caller());
@@ -329,6 +329,32 @@ TEST_F(Logged, PhotographsNeedNoServerEither) {
     EXPECT_TRUE(read_file(there) == content(i));
     EXPECT_EQ(status(there).st_mtim.tv_nsec, i);
   }
+}
+
+// D7: an editor saves, and nobody waited for what could not be written.
+TEST_F(Logged, AFileThatLostItsBytesDoesNotReplaceAGoodOne) {
+  write_file(in_mount("d/good"), "good");
+  flush(*mounted_);
+  const auto writes = [](const Request& request) {
+    return std::ranges::any_of(request.log().entries(), [](const Request& r) { return r.has_write(); });
+  };
+  {
+    const Fd fd(in_mount("d/new"), O_CREAT | O_WRONLY, 0644);
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(on_server("d/new")); }));
+    mounted_->caller().inject([writes](const Request& request) {
+      return writes(request) ? std::optional(Error{from_errno(EDQUOT), "injected"}) : std::nullopt;
+    });
+    const std::string much(100'000, 'n');
+    ASSERT_EQ(::write(fd.get(), much.data(), much.size()), 100'000);
+  }
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().last_error().value().second > 0; }));
+  mounted_->caller().inject(nullptr);
+  EXPECT_EQ(::rename(in_mount("d/new").c_str(), in_mount("d/good").c_str()), -1);
+  EXPECT_EQ(errno, EDQUOT);
+  EXPECT_EQ(content_of(in_mount("d/good")), "good");
+  // Who goes on writing is told: no close answers early now.
+  write_file(in_mount("d/next"), std::string(100'000, 'x'));
+  EXPECT_TRUE(read_file(on_server("d/next")) == std::string(100'000, 'x'));
 }
 
 // D2

@@ -45,7 +45,7 @@ class FilesAhead {
   // Of the cache: what waits should not push out what is in use.
   static constexpr ByteCount kCacheShare = 4;
   // Who opens a file that is on its way waits for all of it: no longer than so beyond what an open and a
-  // first read of it would take, as far as that is known.
+  // first read of it would take, if it has the line for itself.
   static constexpr Duration kWaitMax = std::chrono::milliseconds(500);
   static constexpr Duration kWindowWait = std::chrono::seconds(1);
   static constexpr ByteCount kRequestMax = 1024 * 1024;
@@ -106,8 +106,8 @@ class FilesAhead {
   struct Plan {
     ByteCount room = 0;      // that is left
     ByteCount size_max = 0;  // of a file
-    std::optional<TimePoint>
-        unopened_since;  // not of what a program has open, or has opened since; else of all
+    // Nothing of what a program has open, or has opened since; not said: of all.
+    std::optional<TimePoint> unopened_since;
     std::vector<std::shared_ptr<Request>> requests;
     std::vector<std::shared_ptr<Whole>> wholes;
   };
@@ -123,8 +123,8 @@ class FilesAhead {
   [[nodiscard]] ByteCount size_max() const;
   [[nodiscard]] ByteCount window_max() const;
   [[nodiscard]] bool goes_on(const Opening& open, TimePoint now);
-  // With mutex_ held: what has been opened so far may be wanted again.
   [[nodiscard]] bool pause_since(TimePoint then, TimePoint now) const;
+  // With mutex_ held: what has been opened so far may be wanted again.
   void begin_run(TimePoint now);
   void fetch_more();
   void fetch_next(const std::shared_ptr<Inode>& parent, std::vector<Sibling> files, const Inode* opened);
@@ -161,7 +161,7 @@ class FilesAhead {
   Reader& reader_;
   WholeReads whole_reads_{kSmallMax};
 
-  std::mutex mutex_;  // leaf
+  std::mutex mutex_;  // an inode's may be held; before the path estimate's
   AheadWindow window_{kWindowFirst, kWindowMax};
   bool planning_ = false;  // somebody is about to ask for all there is room for
   std::uint32_t requests_ = 0;

@@ -261,6 +261,19 @@ SendResult UdpSocket::send(std::span<const OutgoingBatch> batches) {
   return {at.batch, at.offset, s.failures};
 }
 
+Result<void> UdpSocket::share_port() {
+  if (!state_->set(SOL_SOCKET, SO_REUSEPORT, 1)) return fail_errno("share the UDP port");
+  return {};
+}
+
+Result<void> UdpSocket::steer(std::vector<sock_filter> program) {
+  const sock_fprog described{static_cast<unsigned short>(program.size()), program.data()};
+  if (state_->calls->set_option(state_->fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &described,
+                                sizeof(described)) != 0)
+    return fail_errno("steer the datagrams of a shared UDP port");
+  return {};
+}
+
 int UdpSocket::fd() const { return state_->fd; }
 const Address& UdpSocket::local_address() const { return state_->local; }
 std::size_t UdpSocket::receive_buffer_bytes() const { return state_->receive_buffer_bytes; }

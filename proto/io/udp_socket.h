@@ -7,11 +7,14 @@
 // One thread at a time uses a socket or a batch; several sockets may share a port (reuse_port).
 #pragma once
 
+#include <linux/filter.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "proto/base/result.h"
 #include "proto/io/address.h"
@@ -153,6 +156,12 @@ class UdpSocket {
     }
     return result;
   }
+
+  // Others may be bound to its port from now on (reuse_port), though it was bound for itself.
+  [[nodiscard]] Result<void> share_port();
+  // Which of the sockets that share its port gets a datagram: the program's answer is its index, in the order
+  // in which they were bound; the program sees the payload (socket(7), SO_ATTACH_REUSEPORT_CBPF).
+  [[nodiscard]] Result<void> steer(std::vector<sock_filter> program);
 
   [[nodiscard]] int fd() const;
   [[nodiscard]] const Address& local_address() const;  // as bound, with the port the kernel chose

@@ -1,7 +1,8 @@
 // A server's UDP port: handshakes, connections, and calls handed to a Service.
 //
-// Owns its network threads. What it does not do: decide who may enter an export; the Service does,
-// from the key that the handshake proved and the attach message.
+// Owns its network threads, one per core: each is a shard with a socket of its own on the same port
+// (server_shard.h), and a connection stays with one. What it does not do: decide who may enter an export; the
+// Service does, from the key that the handshake proved and the attach message.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ namespace tusk::rpc {
 
 struct ServerEndpointOptions {
   std::vector<io::Address> listen;             // at least one; port 0 picks a free one
+  unsigned shards = 0;                         // network threads; 0: as many as there are cores
   const crypto::Identity* identity = nullptr;  // must outlive the endpoint
   // When there are so many, the oldest that has not attached gives way to a new one.
   std::uint32_t connections_max = 4096;

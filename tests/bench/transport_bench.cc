@@ -43,14 +43,17 @@ class Pump {
     for (int i = 0; i < kInFlight; ++i) places_.push_back(allocate_bytes(kBlock));
   }
 
-  void run(int blocks) {
-    std::unique_lock lock(mutex_);
+  void begin(int blocks) {
+    const std::lock_guard lock(mutex_);
     left_ = blocks;
     pending_ = blocks;
     for (int i = 0; i < kInFlight && left_ > 0; ++i) {
       --left_;
       start(i);
     }
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return pending_ == 0; });
   }
 
@@ -87,33 +90,58 @@ class Pump {
   int pending_ = 0;
 };
 
-void transfer(benchmark::State& state, bool reading) {
+struct Setup {
+  bool reading = true;
+  unsigned shards = 0;
+  int clients = 1;
+};
+
+// range(0): blocks for each client and round.
+void transfer(benchmark::State& state, const Setup& setup) {
   const auto server_identity = *crypto::Identity::generate();
   const auto client_identity = *crypto::Identity::generate();
   BlockService service;
   ServerEndpointOptions server_options;
   server_options.listen = {*io::parse("127.0.0.1:0")};
   server_options.identity = &server_identity;
+  server_options.shards = setup.shards;
   const auto endpoint = *ServerEndpoint::start(server_options, service);
   ChannelOptions options;
   options.host = "127.0.0.1";
   options.port = endpoint->local_addresses().front().port();
   options.identity = &client_identity;
-  const auto channel = *Channel::connect(options);
-  Pump pump(*channel, reading);
+  std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<std::unique_ptr<Pump>> pumps;
+  for (int i = 0; i < setup.clients; ++i) {
+    channels.push_back(*Channel::connect(options));
+    pumps.push_back(std::make_unique<Pump>(*channels.back(), setup.reading));
+  }
   const int blocks = static_cast<int>(state.range(0));
-  for (auto _ : state) pump.run(blocks);
-  state.SetBytesProcessed(state.iterations() * blocks * static_cast<std::int64_t>(kBlock));
-  const PathStats stats = channel->stats();
+  for (auto _ : state) {
+    for (const auto& pump : pumps) pump->begin(blocks);
+    for (const auto& pump : pumps) pump->wait();
+  }
+  state.SetBytesProcessed(state.iterations() * setup.clients * blocks * static_cast<std::int64_t>(kBlock));
+  const PathStats stats = channels.front()->stats();
   state.counters["mtu"] = stats.mtu;
   state.counters["rtt_ms"] = to_seconds(stats.rtt_smoothed) * 1e3;
 }
 
-void BM_TransportRead(benchmark::State& state) { transfer(state, true); }
-void BM_TransportWrite(benchmark::State& state) { transfer(state, false); }
+void BM_TransportRead(benchmark::State& state) { transfer(state, {.reading = true}); }
+void BM_TransportWrite(benchmark::State& state) { transfer(state, {.reading = false}); }
+// range(1): the server's shards.
+void BM_TransportReadOfFour(benchmark::State& state) {
+  transfer(state, {.shards = static_cast<unsigned>(state.range(1)), .clients = 4});
+}
 
 BENCHMARK(BM_TransportRead)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_TransportWrite)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_TransportReadOfFour)
+    ->Args({64, 1})
+    ->Args({64, 2})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tusk::rpc

@@ -1,0 +1,57 @@
+#include "proto/rpc/address_validation.h"
+
+#include "proto/crypto/primitives.h"
+#include "proto/io/clock.h"
+
+namespace tusk::rpc {
+namespace {
+
+constexpr Duration kTrustPeriod = 10s;
+
+crypto::UnixSeconds wall_clock() {
+  return crypto::UnixSeconds(static_cast<std::uint64_t>(io::unix_seconds()));
+}
+
+// A token for the future is for the address on any port.
+std::span<const std::byte> bound(const io::Address::Serialized& address, crypto::AddressTokenKind kind) {
+  const std::span<const std::byte> all(address);
+  return kind == crypto::AddressTokenKind::kFuture ? all.first(all.size() - 2) : all;
+}
+
+}  // namespace
+
+bool AddressValidation::proven(const io::Address& from, std::span<const std::byte> token) const {
+  const auto kind = crypto::token_kind(token);
+  return kind && tokens_.check(token, bound(from.bytes(), *kind), wall_clock()).has_value();
+}
+
+std::vector<std::byte> AddressValidation::retry_token(const io::Address& to,
+                                                      const wire::ConnectionIdBytes& original) const {
+  constexpr auto kKind = crypto::AddressTokenKind::kRetry;
+  return tokens_.mint(kKind, bound(to.bytes(), kKind), original.bytes, wall_clock());
+}
+
+std::vector<std::byte> AddressValidation::future_token(const io::Address& to) const {
+  constexpr auto kKind = crypto::AddressTokenKind::kFuture;
+  return tokens_.mint(kKind, bound(to.bytes(), kKind), {}, wall_clock());
+}
+
+std::vector<std::byte> AddressValidation::reset_token(const wire::ConnectionIdBytes& id) const {
+  const auto digest = crypto::hmac_sha256(reset_secret_.bytes, id.bytes);
+  return {digest.begin(), digest.begin() + wire::kResetTokenSize};
+}
+
+bool AddressValidation::trust(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  while (!trusted_.empty() && now - trusted_.front() >= kTrustPeriod) trusted_.pop_front();
+  if (trusted_.size() >= unproven_max_) return false;
+  trusted_.push_back(now);
+  return true;
+}
+
+void AddressValidation::note_proven() {
+  const std::lock_guard lock(mutex_);
+  if (!trusted_.empty()) trusted_.pop_front();
+}
+
+}  // namespace tusk::rpc

@@ -1,0 +1,47 @@
+// One client's connection as a shard of the server has it, and everything that hangs on it.
+//
+// Network thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "proto/rpc/incoming_calls.h"
+#include "proto/rpc/memory_account.h"
+#include "proto/rpc/outgoing_calls.h"
+#include "proto/rpc/path_trace.h"
+#include "proto/rpc/secure_connection.h"
+#include "proto/rpc/service.h"
+#include "proto/rpc/transmit.h"
+
+namespace tusk::rpc {
+
+// An address that has not proven itself gets at most so much more than came from it (RFC 9000 §8.1).
+constexpr ByteCount kAmplificationMax = 3;
+
+struct ServerLink {
+  ConnectionId id;
+  std::unique_ptr<SecureConnection> secure;
+  std::size_t socket = 0;
+  Route route;
+  Peer peer;
+  IncomingCalls incoming;
+  OutgoingCalls outgoing;
+  std::shared_ptr<MemoryAccount> memory;  // that its requests hold
+  ByteCount memory_noted = 0;             // of it: what the connection itself tells
+  std::unique_ptr<PathTrace> trace;       // if one is wanted
+  TimePoint attach_by = kNever;           // a stranger's time is limited
+  TimePoint timeout = kNever;             // as entered in the table of timeouts
+  bool dirty = false;
+  bool announced = false;  // the service has seen it or may have
+  bool left = false;       // its peer said goodbye
+
+  // Nothing has shown yet that the peer receives at its address: what may be sent meanwhile. It is its first
+  // one, or a new one: then it goes back to the one before if nothing does.
+  bool first_unproven = false;
+  std::optional<Route> proven_route;
+  ByteCount unproven_budget = 0;
+  [[nodiscard]] bool unproven() const { return first_unproven || proven_route.has_value(); }
+};
+
+}  // namespace tusk::rpc

@@ -1,0 +1,385 @@
+#include "proto/rpc/server_shard.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "proto/io/clock.h"
+#include "proto/rpc/path_stats.h"
+#include "proto/rpc/printable.h"
+#include "proto/rpc/steering.h"
+
+namespace tusk::rpc {
+namespace {
+
+constexpr Duration kBlockedTick = 10ms;
+// For the goodbyes to go out.
+constexpr Duration kGoodbyePatience = 500ms;
+// An ATTACH needs a hundredth of it.
+constexpr ByteCount kStrangerMemoryMax = 64 << 10;
+constexpr std::string_view kGoodbye = "the server shuts down";
+// Datagrams that came to the wrong shard and wait for the right one: one client's window on a fast line.
+constexpr std::size_t kTakenOverMax = 4096;
+
+}  // namespace
+
+ServerShard::ServerShard(ServerCommons& commons, unsigned index, unsigned shards,
+                         std::unique_ptr<io::Reactor> reactor, std::vector<io::UdpSocket> sockets)
+    : commons_(commons),
+      index_(index),
+      shards_(shards),
+      reactor_(std::move(reactor)),
+      sockets_(std::move(sockets)),
+      queues_(sockets_.size()),
+      blocked_(sockets_.size(), false),
+      route_(std::make_shared<ReplyRoute>(*reactor_)),
+      timer_(std::make_unique<io::Timer>(*reactor_)),
+      next_id_(shards + index) {}
+
+// What was posted behind the end runs here, to be refused.
+ServerShard::~ServerShard() {
+  timer_.reset();
+  reactor_->on_idle([] {});
+  for (const io::UdpSocket& socket : sockets_) reactor_->forget(socket.fd());
+  reactor_->stop();
+  reactor_->run();
+  for (auto& [id, link] : links_) link->outgoing.fail_all({ErrorCode::kPeerClosed, "the server shuts down"});
+}
+
+Result<void> ServerShard::start() {
+  for (std::size_t i = 0; i < sockets_.size(); ++i)
+    TUSK_TRY(reactor_->watch_readable(sockets_[i].fd(), [this, i] { receive(i); }));
+  reactor_->on_idle([this] { settle(); });
+  thread_ = std::thread([this] { reactor_->run(); });
+  return {};
+}
+
+void ServerShard::leave() {
+  route_->cut();
+  reactor_->post([this] { enter(Phase::kAnswering, io::now() + commons_.options.answers_patience); });
+}
+
+void ServerShard::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---------------------------------------------------------------- datagrams in
+
+void ServerShard::receive(std::size_t socket) {
+  sockets_[socket].receive(batch_, [&](const io::Datagram& datagram) { handle_datagram(socket, datagram); });
+}
+
+void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagram) {
+  const auto is_long = wire::is_long_packet(datagram.bytes);
+  wire::ConnectionIdBytes to;
+  if (!is_long) return drops_.note(datagram.from);
+  if (*is_long) {
+    const auto parsed = wire::parse_long_header(datagram.bytes);
+    if (!parsed) return drops_.note(datagram.from);
+    to = parsed->header.to;
+  } else {
+    const auto parsed = wire::parse_short_header(datagram.bytes);
+    if (!parsed) return drops_.note(datagram.from);
+    to = parsed->header.to;
+  }
+  const unsigned shard = shard_of(to, shards_);
+  if (shard != index_) return commons_.shards[shard]->take_over(socket, datagram);
+  const auto found = by_id_.find(to);
+  if (found == by_id_.end()) return handle_stranger(socket, datagram);
+  ServerLink& link = *found->second;
+  const std::uint64_t spoilt = link.secure->drops().spoilt();
+  if (link.secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn)) follow_address(link, datagram);
+  if (link.secure->drops().spoilt() > spoilt) drops_.note(datagram.from);
+  mark(link);
+}
+
+void ServerShard::follow_address(ServerLink& link, const io::Datagram& datagram) {
+  if (datagram.from == link.route.to) {
+    link.unproven_budget += kAmplificationMax * datagram.bytes.size();
+    return;
+  }
+  if (!link.secure->established() || !link.secure->last_was_newest()) return;
+  if (!link.proven_route) link.proven_route = link.route;
+  link.route = {datagram.from, datagram.local};
+  link.unproven_budget = kAmplificationMax * datagram.bytes.size();
+  link.secure->connection().challenge_path(io::now());
+}
+
+void ServerShard::mark(ServerLink& link) {
+  if (link.dirty) return;
+  link.dirty = true;
+  dirty_.push_back(link.id);
+}
+
+void ServerShard::settle() {
+  const TimePoint now = io::now();
+  while (!timeouts_.empty() && timeouts_.begin()->first <= now) {
+    ServerLink& link = *links_.at(timeouts_.begin()->second);
+    timeouts_.erase(timeouts_.begin());
+    link.timeout = kNever;
+    link.secure->handle_timeout(now);
+    mark(link);
+  }
+  if (phase_ == Phase::kAnswering && now >= phase_until_) enter(Phase::kParting, now + kGoodbyePatience);
+  process_marked(now);
+  shed_memory();
+  for (std::size_t i = 0; i < sockets_.size(); ++i) flush(i);
+  drops_.report(now);
+  if (phase_ != Phase::kServing && links_.empty()) return reactor_->stop();
+  if (phase_ == Phase::kParting && now >= phase_until_) return reactor_->stop();
+  arm_timer();
+}
+
+void ServerShard::process_marked(TimePoint now) {
+  // Processing one link can mark another (a service that answers at once), so take turns.
+  while (!dirty_.empty()) {
+    const std::vector<ConnectionId> turn = std::exchange(dirty_, {});
+    for (const ConnectionId id : turn) {
+      const auto found = links_.find(id);
+      if (found == links_.end()) continue;
+      found->second->dirty = false;
+      process(*found->second, now);
+    }
+  }
+}
+
+void ServerShard::process(ServerLink& link, TimePoint now) {
+  handle_events(link, now);
+  note_memory(link);
+  judge(link, now);
+  if (!blocked_[link.socket]) {
+    const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
+    ByteCount* budget = link.unproven() ? &link.unproven_budget : nullptr;
+    if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big,
+                  budget))
+      blocked_[link.socket] = true;
+  }
+  handle_events(link, now);
+  if (link.trace) link.trace->note(now, link.secure->connection());
+  if (link.secure->closed()) return remove(link);
+  retime(link);
+}
+
+// Who has to go, and is told why.
+void ServerShard::judge(ServerLink& link, TimePoint now) {
+  if (!link.secure->established()) {
+    if (phase_ != Phase::kServing) link.secure->close(now, ErrorCode::kPeerClosed, kGoodbye);
+    return;
+  }
+  if (!link.incoming.attached() && link.memory->held() > kStrangerMemoryMax)
+    link.secure->close(now, ErrorCode::kLimitExceeded, "too much before an export was attached");
+  if (now >= link.attach_by) {
+    link.attach_by = kNever;
+    link.secure->close(now, ErrorCode::kTimedOut, "no export was attached in time");
+  }
+  // Who does not get an answer asks again, and finds a server that has forgotten that it was done.
+  const bool answers_due = phase_ == Phase::kAnswering && link.secure->connection().answered_exchanges() > 0;
+  if (phase_ != Phase::kServing && !answers_due) link.secure->close(now, ErrorCode::kPeerClosed, kGoodbye);
+}
+
+void ServerShard::note_memory(ServerLink& link) {
+  const ByteCount served = link.secure->established() ? link.secure->connection().served_bytes() : 0;
+  link.memory->add(served);
+  link.memory->remove(std::exchange(link.memory_noted, served));
+}
+
+void ServerShard::shed_memory() {
+  for (const RequestMemory::Victim& victim : commons_.memory.take_victims())
+    commons_.shards[victim.connection.value() % shards_]->shed(victim);
+}
+
+void ServerShard::shed(const RequestMemory::Victim& victim) {
+  reactor_->post([this, victim] {
+    const auto found = links_.find(victim.connection);
+    if (found == links_.end()) return;
+    ServerLink& link = *found->second;
+    spdlog::warn("{} is disconnected: of {} MiB for requests it holds {}", link.route.to.to_string(),
+                 commons_.memory.limit() >> 20, victim.held >> 20);
+    link.secure->close(io::now(), ErrorCode::kLimitExceeded, "its requests hold too much memory");
+    mark(link);
+  });
+}
+
+void ServerShard::handle_events(ServerLink& link, TimePoint now) {
+  while (auto event = link.secure->poll_event()) {
+    if (std::holds_alternative<SecureConnection::Established>(*event)) {
+      welcome(link, now);
+    } else {
+      handle_event(link, std::get<transport::Event>(*event));
+    }
+  }
+}
+
+void ServerShard::note_proven(ServerLink& link) {
+  if (std::exchange(link.first_unproven, false)) commons_.addresses.note_proven();
+}
+
+void ServerShard::welcome(ServerLink& link, TimePoint now) {
+  note_proven(link);  // it has answered what only it was told
+  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.to.to_string()};
+  link.announced = true;
+  link.trace = PathTrace::open_if_wanted("server", now);
+  link.attach_by = now + commons_.options.attach_patience;
+  by_id_.erase(link.secure->original_id());
+  link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.to));
+  link.secure->connection().send_reset_token(commons_.addresses.reset_token(link.secure->own_id()));
+}
+
+// Strangers leave no line in the log: there may be any number of them.
+void ServerShard::let_in(ServerLink& link) {
+  link.attach_by = kNever;
+  spdlog::info("{} connected, key {}", link.peer.address, link.peer.key.to_text());
+}
+
+void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
+  if (const auto* request = std::get_if<transport::RequestArrived>(&event)) {
+    accept_call(link, *request);
+  } else if (const auto* reply = std::get_if<transport::ReplyArrived>(&event)) {
+    link.outgoing.handle_reply(*reply);
+  } else if (const auto* cancelled = std::get_if<transport::RequestCancelled>(&event)) {
+    link.incoming.handle_cancelled(cancelled->exchange);
+  } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
+    link.left = closed->code == ErrorCode::kPeerClosed;
+    spdlog::log(link.incoming.attached() ? spdlog::level::info : spdlog::level::debug, "{} is gone: {} ({})",
+                link.route.to.to_string(), error_name(closed->code), printable(closed->reason));
+  } else if (std::holds_alternative<transport::PathValidated>(event)) {
+    if (link.proven_route && link.incoming.attached())
+      spdlog::info("{} goes on from {}", link.proven_route->to.to_string(), link.route.to.to_string());
+    link.proven_route.reset();
+  } else if (std::holds_alternative<transport::PathFailed>(event) && link.proven_route) {
+    link.route = *std::exchange(link.proven_route, std::nullopt);
+  }
+}
+
+void ServerShard::accept_call(ServerLink& link, const transport::RequestArrived& request) {
+  // The client asks again after its next connect, and gets its answer from the server that is there then.
+  if (phase_ != Phase::kServing) return;
+  const auto send = [this, id = link.id](Answer answer) {
+    const auto found = links_.find(id);
+    if (found == links_.end() || !found->second->secure->established()) return;
+    ServerLink& asking = *found->second;
+    const bool stranger = !asking.incoming.attached();
+    asking.incoming.handle_answered(answer);
+    if (stranger && asking.incoming.attached()) let_in(asking);
+    asking.secure->connection().reply(answer.exchange, std::move(answer.header), std::move(answer.body));
+    mark(asking);
+  };
+  auto call = link.incoming.accept(link.peer, request, route_, send);
+  if (!call) {
+    link.secure->close(io::now(), call.error().code, call.error().context);
+    return mark(link);
+  }
+  commons_.service.handle_call(std::move(*call));
+}
+
+// The queue is everybody's: the datagram that the kernel refused may be another link's.
+void ServerShard::handle_too_big(const io::Address& to, std::size_t size) {
+  for (auto& [id, link] : links_)
+    if (link->route.to == to && link->secure->established())
+      link->secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
+}
+
+void ServerShard::flush(std::size_t socket) {
+  const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
+  const bool was_blocked = blocked_[socket];
+  blocked_[socket] = !queues_[socket].flush(sockets_[socket], too_big);
+  if (blocked_[socket]) {
+    const auto resume = [this, socket] {
+      flush(socket);
+      if (blocked_[socket]) return;
+      for (auto& [id, link] : links_)
+        if (link->socket == socket) mark(*link);
+    };
+    if (auto waiting = reactor_->wait_writable_once(sockets_[socket].fd(), resume); !waiting)
+      spdlog::error("cannot wait for the socket: {}", waiting.error().message());
+  } else if (was_blocked) {
+    for (auto& [id, link] : links_)
+      if (link->socket == socket) mark(*link);
+  }
+}
+
+void ServerShard::retime(ServerLink& link) {
+  // While the socket is full there is nothing to do at any time; its writability comes first. Likewise
+  // while an unproven address may get no more: its next packet comes first.
+  const bool starved = link.unproven() && link.unproven_budget < wire::kDatagramSizeMin;
+  TimePoint next = blocked_[link.socket] ? io::now() + kBlockedTick
+                                         : std::min(link.secure->next_timeout(), link.attach_by);
+  if (starved) next = std::max(next, io::now() + kBlockedTick);
+  if (next == link.timeout) return;
+  if (link.timeout != kNever) timeouts_.erase({link.timeout, link.id});
+  link.timeout = next;
+  if (next != kNever) timeouts_.insert({next, link.id});
+}
+
+void ServerShard::arm_timer() {
+  TimePoint next = timeouts_.empty() ? kNever : timeouts_.begin()->first;
+  next = std::min(next, phase_until_);
+  if (!dirty_.empty()) next = TimePoint{};
+  if (next == kNever) return timer_->cancel();
+  // The work is done in settle(), which follows every batch.
+  timer_->arm(next, [] {});
+}
+
+void ServerShard::remove(ServerLink& link) {
+  if (link.announced) commons_.service.handle_disconnect(link.peer, link.left);
+  link.incoming.cancel_all();
+  link.outgoing.fail_all({ErrorCode::kConnectionLost, "the client is gone"});
+  link.memory->remove(link.memory_noted);
+  commons_.memory.end(link.id);
+  --commons_.connections;
+  if (link.timeout != kNever) timeouts_.erase({link.timeout, link.id});
+  by_id_.erase(link.secure->own_id());
+  by_id_.erase(link.secure->original_id());
+  links_.erase(link.id);
+}
+
+void ServerShard::enter(Phase phase, TimePoint until) {
+  phase_ = phase;
+  phase_until_ = until;
+  for (auto& [id, link] : links_) mark(*link);
+}
+
+// ---------------------------------------------------------------- from other threads
+
+void ServerShard::take_over(std::size_t socket, const io::Datagram& datagram) {
+  if (taken_over_ >= kTakenOverMax) return;  // lost, as on a full line
+  ++taken_over_;
+  reactor_->post([this, socket, from = datagram.from, local = datagram.local, ecn = datagram.ecn,
+                  bytes = std::vector<std::byte>(datagram.bytes.begin(), datagram.bytes.end())]() mutable {
+    --taken_over_;
+    handle_datagram(socket, {from, local, bytes, ecn});
+  });
+}
+
+void ServerShard::call(ConnectionId connection, OutgoingCalls::Call call) {
+  reactor_->post([this, connection, call = std::move(call)]() mutable {
+    const auto found = links_.find(connection);
+    if (found == links_.end() || !found->second->secure->established())
+      return call.done(fail(ErrorCode::kConnectionLost, "the client is gone"));
+    const CallId id(next_call_++);
+    found->second->outgoing.add(id, std::move(call));
+    found->second->outgoing.start(id, found->second->secure->connection());
+    mark(*found->second);
+  });
+}
+
+void ServerShard::disconnect(ConnectionId connection, std::string reason) {
+  reactor_->post([this, connection, reason = std::move(reason)] {
+    const auto found = links_.find(connection);
+    if (found == links_.end()) return;
+    found->second->secure->close(io::now(), ErrorCode::kPeerClosed, reason);
+    mark(*found->second);
+  });
+}
+
+void ServerShard::visit(std::function<void(const ServerEndpoint::ConnectionInfo&)> visit,
+                        std::function<void()> done) {
+  reactor_->post([this, visit = std::move(visit), done = std::move(done)] {
+    for (const auto& [id, link] : links_)
+      if (link->announced && link->secure->established())
+        visit({link->peer, path_stats(*link->secure, link->route.to.to_string())});
+    done();
+  });
+}
+
+}  // namespace tusk::rpc

@@ -1,0 +1,136 @@
+// One network thread of a server: its own sockets, connections and timers, nothing of it shared with the
+// other shards. Which connections it has their ids say (steering.h); a datagram that the kernel brought to
+// the wrong shard is handed over.
+//
+// server_shard.cc has what happens to connections, server_shard_strangers.cc what becomes of datagrams that
+// belong to none.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "proto/io/reactor.h"
+#include "proto/io/udp_socket.h"
+#include "proto/rpc/address_validation.h"
+#include "proto/rpc/datagram_queue.h"
+#include "proto/rpc/drop_log.h"
+#include "proto/rpc/request_memory.h"
+#include "proto/rpc/server_endpoint.h"
+#include "proto/rpc/server_link.h"
+
+namespace tusk::rpc {
+
+class ServerShard;
+
+// What the shards of a server have in common. Outlives them.
+struct ServerCommons {
+  ServerCommons(ServerEndpointOptions wanted, Service& serves)
+      : options(std::move(wanted)),
+        service(serves),
+        addresses(*options.identity, options.unproven_max),
+        memory(options.request_memory_max) {}
+
+  const ServerEndpointOptions options;
+  Service& service;
+  AddressValidation addresses;
+  RequestMemory memory;
+  std::atomic<std::size_t> connections = 0;
+  std::vector<ServerShard*> shards;  // all of them, before the first one starts
+};
+
+class ServerShard {
+ public:
+  // A socket for each address that is listened on.
+  ServerShard(ServerCommons& commons, unsigned index, unsigned shards, std::unique_ptr<io::Reactor> reactor,
+              std::vector<io::UdpSocket> sockets);
+  // After join().
+  ~ServerShard();
+  ServerShard(const ServerShard&) = delete;
+  ServerShard& operator=(const ServerShard&) = delete;
+
+  [[nodiscard]] Result<void> start();
+
+  // From any thread while it runs.
+  void call(ConnectionId connection, OutgoingCalls::Call call);
+  void disconnect(ConnectionId connection, std::string reason);
+  // Runs `visit` on the network thread, for each client that is connected, then `done`.
+  void visit(std::function<void(const ServerEndpoint::ConnectionInfo&)> visit, std::function<void()> done);
+  // It is one of those whose requests hold too much.
+  void shed(const RequestMemory::Victim& victim);
+  // A datagram that came to another shard and is this one's.
+  void take_over(std::size_t socket, const io::Datagram& datagram);
+  // See ServerEndpoint's destructor. leave() does not wait; join() does, after leave().
+  void leave();
+  void join();
+
+ private:
+  // Waits for answers to arrive, then for goodbyes to go out.
+  enum class Phase : std::uint8_t { kServing, kAnswering, kParting };
+
+  void receive(std::size_t socket);
+  void handle_datagram(std::size_t socket, const io::Datagram& datagram);
+  void follow_address(ServerLink& link, const io::Datagram& datagram);
+
+  void handle_stranger(std::size_t socket, const io::Datagram& datagram);
+  void greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
+  [[nodiscard]] bool full() const { return commons_.connections >= commons_.options.connections_max; }
+  [[nodiscard]] bool make_place();
+  void turn_away(const io::Datagram& datagram);
+  [[nodiscard]] transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory) const;
+  void send_retry(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
+  void send_reset(std::size_t socket, const io::Datagram& datagram);
+  void send_long(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
+
+  void settle();
+  void process_marked(TimePoint now);
+  void process(ServerLink& link, TimePoint now);
+  void judge(ServerLink& link, TimePoint now);
+  void note_memory(ServerLink& link);
+  void shed_memory();
+  void handle_events(ServerLink& link, TimePoint now);
+  void handle_event(ServerLink& link, transport::Event& event);
+  void accept_call(ServerLink& link, const transport::RequestArrived& request);
+  void note_proven(ServerLink& link);
+  void welcome(ServerLink& link, TimePoint now);
+  void let_in(ServerLink& link);
+  void flush(std::size_t socket);
+  void handle_too_big(const io::Address& to, std::size_t size);
+  void retime(ServerLink& link);
+  void arm_timer();
+  void mark(ServerLink& link);
+  void remove(ServerLink& link);
+  void enter(Phase phase, TimePoint until);
+
+  ServerCommons& commons_;
+  const unsigned index_;
+  const unsigned shards_;
+  std::unique_ptr<io::Reactor> reactor_;
+  std::vector<io::UdpSocket> sockets_;
+  std::vector<DatagramQueue> queues_;
+  std::vector<bool> blocked_;
+  const std::shared_ptr<ReplyRoute> route_;
+  std::unique_ptr<io::Timer> timer_;
+  io::ReceiveBatch batch_;
+  std::atomic<std::size_t> taken_over_ = 0;  // datagrams of other shards that wait
+
+  std::unordered_map<ConnectionId, std::unique_ptr<ServerLink>> links_;
+  std::unordered_map<wire::ConnectionIdBytes, ServerLink*> by_id_;  // own ids, original ids while young
+  std::set<std::pair<TimePoint, ConnectionId>> timeouts_;
+  std::vector<ConnectionId> dirty_;
+  std::uint64_t next_id_;
+  std::uint64_t next_call_ = 1;
+  Phase phase_ = Phase::kServing;
+  TimePoint phase_until_ = kNever;
+  TimePoint next_full_warning_{};
+  DropLog drops_;
+  std::thread thread_;
+};
+
+}  // namespace tusk::rpc

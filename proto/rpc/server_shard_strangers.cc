@@ -1,0 +1,138 @@
+#include <spdlog/spdlog.h>
+
+#include <array>
+
+#include "proto/base/check.h"
+#include "proto/crypto/primitives.h"
+#include "proto/io/clock.h"
+#include "proto/rpc/server_shard.h"
+#include "proto/rpc/steering.h"
+#include "proto/wire/packet_header.h"
+
+namespace tusk::rpc {
+namespace {
+
+// Ten times what 1 Gbit/s holds at 200 ms; but no client alone fills the server's memory.
+constexpr ByteCount kRequestBytesLater = 256ull << 20;
+constexpr ByteCount kShareOfOneClient = 4;
+
+}  // namespace
+
+void ServerShard::handle_stranger(std::size_t socket, const io::Datagram& datagram) {
+  if (phase_ != Phase::kServing) return;
+  const auto long_packet = wire::parse_long_header(datagram.bytes);
+  if (!long_packet) return send_reset(socket, datagram);
+  // First flights are full-size: a small packet must not make us work or answer.
+  if (long_packet->header.type != wire::LongType::kHandshake ||
+      datagram.bytes.size() < wire::kDatagramSizeMin)
+    return drops_.note(datagram.from);
+  if (long_packet->header.version != wire::kVersion) {
+    wire::LongHeader answer;
+    answer.type = wire::LongType::kVersionNegotiation;
+    answer.to = long_packet->header.from;
+    answer.from = long_packet->header.to;
+    return send_long(socket, datagram, answer);
+  }
+  greet(socket, datagram, long_packet->header);
+}
+
+void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header) {
+  const bool proven = commons_.addresses.proven(datagram.from, header.token);
+  if (!proven && (full() || !commons_.addresses.trust(io::now())))
+    return send_retry(socket, datagram, header);
+  if (full() && !make_place()) return turn_away(datagram);
+  auto link = std::make_unique<ServerLink>();
+  link->id = ConnectionId(std::exchange(next_id_, next_id_ + shards_));
+  link->socket = socket;
+  link->route = {datagram.from, datagram.local};
+  link->first_unproven = !proven;
+  link->unproven_budget = kAmplificationMax * datagram.bytes.size();
+  link->memory = commons_.memory.begin(link->id);
+  auto secure =
+      SecureConnection::server({*commons_.options.identity, header.to, header.from,
+                                connection_id_for(index_, shards_), connection_config(link->memory)},
+                               io::now());
+  if (secure) link->secure = std::move(*secure);
+  if (!secure) spdlog::error("no new connection: {}", secure.error().message());
+  if (!secure || !link->secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn)) {
+    commons_.memory.end(link->id);
+    return drops_.note(datagram.from);
+  }
+  ++commons_.connections;
+  ServerLink& kept = *link;
+  by_id_.emplace(kept.secure->own_id(), &kept);
+  by_id_.emplace(kept.secure->original_id(), &kept);
+  links_.emplace(kept.id, std::move(link));
+  mark(kept);
+}
+
+// Whoever receives at an address can have a connection, so those that have shown no right do not keep others
+// out. The oldest goes: who has one attaches within a few round trips. It hears of it by a reset.
+bool ServerShard::make_place() {
+  ServerLink* oldest = nullptr;
+  for (const auto& [id, link] : links_)
+    if (!link->incoming.attached() && (!oldest || id < oldest->id)) oldest = link.get();
+  if (!oldest) return false;
+  spdlog::debug("{} gives way: it has not attached", oldest->route.to.to_string());
+  remove(*oldest);
+  return true;
+}
+
+// Another shard may have one to give: the client sends its first flight again before long.
+void ServerShard::turn_away(const io::Datagram& datagram) {
+  for (ServerShard* other : commons_.shards)
+    if (other != this) other->reactor_->post([other] { (void)(other->full() && other->make_place()); });
+  if (io::now() < next_full_warning_) return;
+  next_full_warning_ = io::now() + DropLog::kInterval;
+  spdlog::warn("{} connections are open, the limit: {} has to wait", commons_.connections.load(),
+               datagram.from.to_string());
+}
+
+transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<MemoryAccount> memory) const {
+  transport::ConnectionConfig config;
+  config.allocate_request = [memory = std::move(memory)](std::size_t size) {
+    return allocate_counted(memory, size);
+  };
+  config.credit.request_bytes_later =
+      std::min(kRequestBytesLater, commons_.options.request_memory_max / kShareOfOneClient);
+  crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
+  return config;
+}
+
+void ServerShard::send_retry(std::size_t socket, const io::Datagram& datagram,
+                             const wire::LongHeader& header) {
+  const auto token = commons_.addresses.retry_token(datagram.from, header.to);
+  wire::LongHeader retry;
+  retry.type = wire::LongType::kRetry;
+  retry.to = header.from;
+  retry.from = header.to;
+  retry.token = token;
+  send_long(socket, datagram, retry);
+}
+
+void ServerShard::send_reset(std::size_t socket, const io::Datagram& datagram) {
+  const auto parsed = wire::parse_short_header(datagram.bytes);
+  const auto token = commons_.addresses.reset_token(parsed->header.to);
+  // Also to the smallest packets: who waits for an answer sends nothing else. A reset, a long packet, is
+  // never answered with one, so that no two servers can answer each other for ever.
+  if (kAmplificationMax * datagram.bytes.size() < wire::long_header_size(token.size())) {
+    drops_.note(datagram.from);
+    return;
+  }
+  wire::LongHeader reset;
+  reset.type = wire::LongType::kReset;
+  reset.from = parsed->header.to;
+  reset.token = token;
+  send_long(socket, datagram, reset);
+}
+
+void ServerShard::send_long(std::size_t socket, const io::Datagram& datagram,
+                            const wire::LongHeader& header) {
+  std::array<std::byte, 256> bytes;
+  const std::size_t size = wire::write_long_header(header, bytes);
+  const io::OutgoingBatch batch{datagram.from, datagram.local, std::span(bytes).first(size),
+                                static_cast<std::uint16_t>(size), 0};
+  (void)sockets_[socket].send(std::span(&batch, 1));  // lost when the socket is full, like on any wire
+}
+
+}  // namespace tusk::rpc

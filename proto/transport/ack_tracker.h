@@ -26,6 +26,10 @@ class AckTracker {
   // False: seen before, or too old to know; the packet must not be processed.
   [[nodiscard]] bool is_new(wire::PacketNumber number) const;
   void record(TimePoint now, wire::PacketNumber number, bool ack_eliciting, bool congestion_mark);
+  // What is to be acknowledged is due now.
+  void hurry(TimePoint now) {
+    if (pending()) due_at_ = now;
+  }
   // The peer will never ask about packets below `floor`.
   void raise_floor(wire::PacketNumber floor);
 

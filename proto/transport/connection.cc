@@ -21,6 +21,8 @@ constexpr int kChallengeAttemptsMax = 5;
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr Duration kKeepAliveWaiting = 2s;
+// A PING, maybe an ACK beside it: what asks for data, or brings some, is longer.
+constexpr std::size_t kKeepAliveBytesMax = 16;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
 
@@ -97,6 +99,8 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
     eliciting |= *handled;
   }
   acks_.record(now, number, eliciting, congestion_mark);
+  // Somebody on an idle line wants to know whether we are there: to answer later is to wake up twice.
+  if (payload.size() <= kKeepAliveBytesMax) acks_.hurry(now);
 
   while (auto event = exchanges_.poll_event())
     std::visit([&](auto& e) { events_.push_back(std::move(e)); }, *event);

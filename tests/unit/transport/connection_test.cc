@@ -431,9 +431,15 @@ TEST_F(ConnectionTest, TheServerDoesNotPing) {
 
 // ---------------------------------------------------------------- acknowledgements
 
-TEST_F(ConnectionTest, WhatAsksForItIsAcknowledgedInTime) {
+TEST_F(ConnectionTest, ABarePingIsAnsweredAtOnce) {
   settle();
   receive_hex("01");
+  EXPECT_THAT(frames(), Contains(StartsWith("ACK ")));
+}
+
+TEST_F(ConnectionTest, WhatAsksForItIsAcknowledgedInTime) {
+  settle();
+  receive_hex("01" + std::string(100, '0'));  // as if something came along
   EXPECT_THAT(frames(), IsEmpty());
   const TimePoint due = connection_.next_timeout();
   EXPECT_LE(due, now_ + AckTracker::kDelayMax);

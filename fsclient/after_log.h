@@ -39,7 +39,15 @@ void wait_for_log(Core& core, const Asker& asker, Done done, std::move_only_func
       });
 }
 
-// Until everything in the log has been answered; if it is full, until it is not.
+// Until everything that is in the log now has been answered.
+template <class Done>
+void after_whole_log(Core& core, const Asker& asker, Done done, std::move_only_function<void(Done)> again) {
+  wait_for_log(core, asker, std::move(done), std::move(again), [&core](auto go_on, auto gave_up) {
+    core.log.when_answered(std::move(go_on), std::move(gave_up));
+  });
+}
+
+// The same; if the log is full, until it is not.
 template <class Done>
 void after_log(Core& core, const Asker& asker, Done done, std::move_only_function<void(Done)> again) {
   wait_for_log(core, asker, std::move(done), std::move(again), [&core](auto go_on, auto gave_up) {

@@ -200,7 +200,10 @@ class Filesystem {
     log_.tell(request);
   }
   void handle_attached(const schema::AttachReply& attached);
-  void handle_outage(const Error& error) { log_.give_up(error); }
+  void handle_outage(const Error& error) {
+    log_.give_up(error);
+    write_behind_.handle_outage(error);
+  }
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
 
@@ -313,6 +316,10 @@ class Filesystem {
   void after_pages_dropped(Inode& inode, std::move_only_function<void()> answer);
   // Answers behind that.
   void fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done);
+  void change_attributes(const Asker& asker, const InodePointer& inode, std::optional<Handle> handle,
+                         const NewAttributes& changes, Done<AttributesReply> done);
+  void ask_for_attributes(const Asker& asker, const InodePointer& inode, std::optional<Handle> handle,
+                          const NewAttributes& changes, Done<AttributesReply> done);
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                            const NewAttributes& changes, Done<AttributesReply> done);
   static void write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes);

@@ -85,7 +85,6 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
                                 Done<AttributesReply> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
-  const NewAttributes asked = changes;
   if (changes.uid) {
     const auto uid = options_.identity.uid_to_server(*changes.uid);
     if (!uid) return done(std::unexpected(uid.error()));
@@ -99,24 +98,40 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
   const bool nothing =
       !changes.mode && !changes.uid && !changes.gid && !changes.size && !changes.atime && !changes.mtime;
   if (nothing) return attributes(std::move(asker), node, std::move(done));
-  auto again = [this, asker, node, handle, asked](Done<AttributesReply> then) {
-    set_attributes(asker, node, handle, asked, std::move(then));
+  change_attributes(asker, *found, handle, changes, std::move(done));
+}
+
+void Filesystem::change_attributes(const Asker& asker, const InodePointer& inode,
+                                   std::optional<Handle> handle, const NewAttributes& changes,
+                                   Done<AttributesReply> done) {
+  using Reply = Done<AttributesReply>;
+  auto behind_data = [this, asker, inode, handle, changes,
+                      done = std::move(done)](const Result<bool>& logged) mutable {
+    if (!logged) return done(std::unexpected(logged.error()));
+    if (*logged && set_attributes_here(asker, inode, changes, done)) return;
+    if (*logged && !core_.log.has_room() && in_log({inode}))
+      return after_log<Reply>(asker, std::move(done), [this, asker, inode, handle, changes](Reply then) {
+        change_attributes(asker, inode, handle, changes, std::move(then));
+      });
+    ask_for_attributes(asker, inode, handle, changes, std::move(done));
   };
-  if (write_behind_.hand_to_log(*found) == WriteBehind::Handed::kLater)
-    return after_log_below<Done<AttributesReply>>(core_, write_behind_.logged_max() / 2, asker,
-                                                  std::move(done), std::move(again));
-  if (set_attributes_here(asker, *found, changes, done)) return;
-  if (in_log({*found})) return after_log<Done<AttributesReply>>(asker, std::move(done), std::move(again));
+  if (changes.size) return behind_data(false);  // others must hear of that: it is no entry of the log
+  write_behind_.hand_to_log(asker, inode, std::move(behind_data));
+}
+
+void Filesystem::ask_for_attributes(const Asker& asker, const InodePointer& inode,
+                                    std::optional<Handle> handle, const NewAttributes& changes,
+                                    Done<AttributesReply> done) {
   std::uint64_t open_id = 0;
   {
-    const std::lock_guard lock((*found)->mutex);
+    const std::lock_guard lock(inode->mutex);
     if (handle) open_id = files_.find(*handle)->open_id;
-    if (open_id == 0) open_id = (*found)->any_open_id();
+    if (open_id == 0) open_id = inode->any_open_id();
   }
   // After the writes before it: a late one would move the time that is set here, or undo the truncation.
   write_behind_.flush(
-      asker, *found,
-      [this, asker, inode = *found, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
+      asker, inode,
+      [this, asker, inode, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
         if (!flushed) return done(std::unexpected(flushed.error()));
         const bool may_lock_out = changes.mode || changes.uid || changes.gid;
         open_at_server(asker, may_lock_out ? inode : nullptr,

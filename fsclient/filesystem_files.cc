@@ -141,25 +141,18 @@ void Filesystem::note_uncommitted(FileState& file) {
 void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
-  const WriteBehind::Handed handed = write_behind_.hand_to_log(file->inode);
-  if (handed == WriteBehind::Handed::kLater)
-    return after_log_below<Done<void>>(core_, write_behind_.logged_max() / 2, asker, std::move(done),
-                                       [this, asker, handle, lock_owner](Done<void> then) {
-                                         flush(asker, handle, lock_owner, std::move(then));
-                                       });
-  if (handed == WriteBehind::Handed::kAll)
-    return unlock_all_of(asker, file, lock_owner,
-                         [this, file, done = std::move(done)](const Result<void>&) mutable {
-                           done(write_behind_.take_error(*file));
-                         });
-  write_behind_.flush(asker, file->inode,
-                      [this, asker, file, lock_owner, done = std::move(done)](Result<void> flushed) mutable {
-                        if (flushed) flushed = write_behind_.take_error(*file);
-                        unlock_all_of(asker, file, lock_owner,
-                                      [flushed, done = std::move(done)](const Result<void>&) mutable {
-                                        done(std::move(flushed));
-                                      });
-                      });
+  Done<void> close = [this, asker, file, lock_owner, done = std::move(done)](Result<void> flushed) mutable {
+    if (flushed) flushed = write_behind_.take_error(*file);
+    unlock_all_of(asker, file, lock_owner, [flushed, done = std::move(done)](const Result<void>&) mutable {
+      done(std::move(flushed));
+    });
+  };
+  write_behind_.hand_to_log(asker, file->inode,
+                            [this, asker, file, close = std::move(close)](Result<bool> handed) mutable {
+                              if (!handed) return close(std::unexpected(std::move(handed.error())));
+                              if (*handed) return close({});
+                              write_behind_.flush(asker, file->inode, std::move(close));
+                            });
 }
 
 void Filesystem::sync(Asker asker, Handle handle, bool data_only, Done<void> done) {

@@ -416,18 +416,18 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
 
 bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& inode, NewAttributes changes,
                                      Done<AttributesReply>& done) {
-  if (changes.size || !trust_->waited_for(core_.scheduler.now())) return false;
+  if (!trust_->waited_for(core_.scheduler.now())) return false;
   std::uint64_t exclusive = 0;
   {
     const std::lock_guard lock(inode->mutex);
     exclusive = inode->log.made_under;
+    if (inode->file && inode->file->data.dirty_bytes() > 0) return false;  // written just now
     const Attributes& attr = inode->attributes.value();
     const bool gives_away =
         (changes.uid && *changes.uid != attr.uid) || (changes.gid && *changes.gid != attr.gid);
     if (gives_away && (!options_.identity.is_real() || asker.uid != 0)) return false;
   }
   if (!core_.log.stands(exclusive) || !core_.log.has_room()) return false;
-  if (write_behind_.hand_to_log(inode) != WriteBehind::Handed::kAll) return false;
   timespec now{};
   {
     const std::lock_guard lock(inode->mutex);

@@ -107,6 +107,14 @@ void WriteBehind::give_up_stall(std::uint64_t ticket) {
   });
 }
 
+// What the log holds goes on waiting, and may keep others waiting for as long.
+void WriteBehind::handle_outage(const Error& error) {
+  Deferred after;
+  const std::lock_guard lock(mutex_);
+  for (Stalled& stalled : std::exchange(stalled_, {}))
+    after.add([done = std::move(stalled.done), error]() mutable { done(std::unexpected(error)); });
+}
+
 // Nothing small is left lying while programs are kept waiting.
 void WriteBehind::send_everything() {
   std::vector<std::shared_ptr<Inode>> inodes;
@@ -207,7 +215,7 @@ ByteCount WriteBehind::logged_max() const {
   return std::clamp(line, kLoggedMin, OperationLog::kBytesMax);
 }
 
-WriteBehind::Handed WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode) {
+WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
   std::vector<OutgoingWrite> writes;
   std::uint64_t exclusive = 0;
   timespec written{};
@@ -238,6 +246,15 @@ WriteBehind::Handed WriteBehind::hand_to_log(const std::shared_ptr<Inode>& inode
   }
   for (OutgoingWrite& write : writes) all = append_to_log(inode, exclusive, std::move(write), written) && all;
   return all ? Handed::kAll : Handed::kNo;
+}
+
+void WriteBehind::hand_to_log(const Asker& asker, const std::shared_ptr<Inode>& inode,
+                              std::move_only_function<void(Result<bool>)> done) {
+  const Handed handed = try_log(inode);
+  if (handed != Handed::kLater) return done(handed == Handed::kAll);
+  after_log_below<std::move_only_function<void(Result<bool>)>>(
+      core_, logged_max() / 2, asker, std::move(done),
+      [this, asker, inode](auto then) { hand_to_log(asker, inode, std::move(then)); });
 }
 
 bool WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
@@ -375,9 +392,14 @@ Result<void> WriteBehind::take_error(OpenFile& file) {
 // ---------------------------------------------------------------- waiting
 
 void WriteBehind::flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done) {
-  if (in_log(*inode))
-    return after_log<Done>(core_, asker, std::move(done),
-                           [this, asker, inode](Done then) { flush(asker, inode, std::move(then)); });
+  if (!in_log(*inode)) return begin_flush(asker, inode, std::move(done));
+  // What can go with the log needs no round trip behind it.
+  (void)try_log(inode);
+  after_whole_log<Done>(core_, asker, std::move(done),
+                        [this, asker, inode](Done then) { begin_flush(asker, inode, std::move(then)); });
+}
+
+void WriteBehind::begin_flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done) {
   std::uint64_t ticket = 0;
   {
     Deferred after;

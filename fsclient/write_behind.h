@@ -56,19 +56,17 @@ class WriteBehind {
   // The same for all inodes.
   void flush_all(Done done);
   // Puts what is dirty into the operation log, if the file is one that this mount makes by itself and it is
-  // not much: then nobody needs to wait for it.
-  enum class Handed : std::uint8_t {
-    kAll,    // nothing is left to wait for
-    kLater,  // once less than logged_max() / 2 are in the log there will be room for it
-    kNo,     // it goes as any other
-  };
-  [[nodiscard]] Handed hand_to_log(const std::shared_ptr<Inode>& inode);
-  // Bytes of the log at most, for files that are not small.
-  [[nodiscard]] ByteCount logged_max() const;
+  // not much: then nobody needs to wait for it. Waits for room in the log. Done: whether all of it is there;
+  // if not it goes as any other. kCancelled if the asker gave up.
+  void hand_to_log(const Asker& asker, const std::shared_ptr<Inode>& inode,
+                   std::move_only_function<void(Result<bool>)> done);
   // The file has its handle now: what was waiting for it goes.
   void handle_arrival(const std::shared_ptr<Inode>& inode);
   // The server could not make it: what was written is lost, and whoever has it open is told.
   void give_up(const std::shared_ptr<Inode>& inode, const Error& error);
+
+  // The server is out of reach for longer than calls wait: who is kept waiting by a write is told.
+  void handle_outage(const Error& error);
 
   // The error that this open file has not been told of yet; from now on it has.
   [[nodiscard]] Result<void> take_error(OpenFile& file);
@@ -92,13 +90,23 @@ class WriteBehind {
     WriteDone done;
   };
 
+  enum class Handed : std::uint8_t {
+    kAll,    // nothing is left to wait for
+    kLater,  // once there is room in the log
+    kNo,     // it goes as any other
+  };
+
   void stall(const Asker& asker, std::uint32_t count, WriteDone done);
   void give_up_stall(std::uint64_t ticket);
   void send_dirty(const std::shared_ptr<Inode>& inode, bool only_full, Deferred& after);
+  void begin_flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done);
   void send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after);
   void call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started);
   void call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,
                  std::optional<SharedBytes> packed);
+  [[nodiscard]] Handed try_log(const std::shared_ptr<Inode>& inode);
+  // Bytes of the log at most, for files that are not small.
+  [[nodiscard]] ByteCount logged_max() const;
   [[nodiscard]] bool append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
                                    OutgoingWrite write, timespec written);
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,

@@ -304,6 +304,7 @@ TEST_F(Logged, FsyncMeansTheServer) {
   EXPECT_EQ(::write(fd.get(), "safe", 4), 4);
   EXPECT_EQ(::fsync(fd.get()), 0);
   EXPECT_EQ(read_file(on_server("d/a")), "safe");
+  EXPECT_EQ(mounted_->caller().calls(Request::kWrite), 0u) << "a round trip behind the log";
 }
 
 // D2

@@ -91,8 +91,9 @@ TEST(ReadInOrder, WhoHasReadFarIsBelievedToGoOn) {
     const auto advice =
         ahead.observe({offset, offset + kMiB}, true, kFile, {.window_max = 128 * kMiB, .period = 1});
     for (const Interval& next : advice.fetch) reached = next.end;
-    if (offset < ReadAhead::kLongRead)
+    if (offset < ReadAhead::kLongRead) {
       EXPECT_LE(reached, offset + kMiB + ReadAhead::kBurst + ReadAhead::kTrust * (offset + kMiB));
+    }
   }
 }
 

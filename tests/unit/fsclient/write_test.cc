@@ -445,6 +445,17 @@ TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {
   EXPECT_EQ(**answer, 6 * kBlockSize);  // the bytes were taken in
 }
 
+TEST_F(LittleMemory, AWaitingWriterIsToldOfAnOutage) {
+  const Handle file = create("a");
+  const auto waiting = write(file, 0, pattern(6 * kBlockSize));
+  EXPECT_FALSE(waiting->has_value());
+  filesystem->handle_outage({ErrorCode::kTimedOut, "out of reach"});
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_EQ((*waiting)->error().code, ErrorCode::kTimedOut);
+  settle();
+  EXPECT_EQ(server.content("a"), pattern(6 * kBlockSize));  // what had been taken in goes all the same
+}
+
 // Random writes, reads, truncations, with answers in random order, against a string.
 class WritingAtRandom : public Client, public testing::WithParamInterface<std::uint64_t> {};
 

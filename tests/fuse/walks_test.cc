@@ -97,10 +97,11 @@ TEST_F(Walks, FilesThatAreOpenWithoutTheServerAreOpenFilesAllTheSame) {
       open.push_back(
           std::make_unique<Fd>(in_mount("d" + std::to_string(d) + "/f" + std::to_string(f)), O_RDONLY));
   EXPECT_LT(calls(Request::kOpen), open.size() / 2);
-  EXPECT_EQ(::flock(open[100]->get(), LOCK_EX | LOCK_NB), 0);
-  for (int d = 0; d < kDirectories; ++d) std::filesystem::remove_all(in_mount("d" + std::to_string(d)));
+  EXPECT_EQ(::flock(open[50]->get(), LOCK_EX | LOCK_NB), 0);
+  constexpr int kRemoved = 8;
+  for (int d = 0; d < kRemoved; ++d) std::filesystem::remove_all(in_mount("d" + std::to_string(d)));
   std::size_t number = 0;
-  for (int d = 0; d < kDirectories; ++d)
+  for (int d = 0; d < kRemoved; ++d)
     for (int f = 3; f < kFiles; ++f) {
       const std::string name = "d" + std::to_string(d) + "/f" + std::to_string(f);
       std::string text(100, '\0');

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include <algorithm>
@@ -275,12 +276,35 @@ void NodeTable::close_idle(TimePoint now) {
   }
 }
 
+// Asks the file system without the lock: it may take its time.
+void NodeTable::close_removed(TimePoint now) {
+  std::vector<std::pair<NodeId, SharedFd>> held;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const NodeId id : fd_order_) {
+      const Node& node = nodes_.at(id);
+      if (now - node.used < kRemovedIdleMax) break;
+      held.emplace_back(id, node.fd);
+    }
+  }
+  std::erase_if(held, [](const auto& node) {
+    struct stat status {};
+    return ::fstat(node.second->number(), &status) != 0 || status.st_nlink > 0;
+  });
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, fd] : held) {
+    const auto found = nodes_.find(id);
+    if (found != nodes_.end() && found->second.fd == fd) let_go(found->second);
+  }
+}
+
 void NodeTable::keep_names() {
   if (names_) names_->flush();
 }
 
 void NodeTable::housekeep(TimePoint now) {
   close_idle(now);
+  close_removed(now);
   keep_names();
 }
 

@@ -39,8 +39,10 @@ struct NodeTableSettings {
 
 constexpr int kDepthMax = 4096;  // directories above a file that are walked again to find it
 
-// A held descriptor keeps a removed file's space in use and its file system mounted: not for long.
+// A held descriptor keeps its file system mounted, and the space of a file in use that somebody else has
+// removed: not for long.
 constexpr Duration kDescriptorIdleMax = 20s;
+constexpr Duration kRemovedIdleMax = 1s;
 
 class NodeTable {
  public:
@@ -90,7 +92,8 @@ class NodeTable {
   // ends: before an answer that the client will rest on.
   void keep_names();
 
-  // Lets go descriptors that were not used for kDescriptorIdleMax; writes new names to the disk.
+  // Lets go descriptors that were not used for kDescriptorIdleMax, or kRemovedIdleMax if the file has no name
+  // any more; writes new names to the disk.
   void housekeep(TimePoint now);
 
   [[nodiscard]] std::size_t nodes() const;
@@ -131,6 +134,7 @@ class NodeTable {
 
   void load_names();
   void close_idle(TimePoint now);
+  void close_removed(TimePoint now);
 
   // All below: with mutex_ held.
   Node* find(std::string_view handle);

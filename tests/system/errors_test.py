@@ -15,13 +15,17 @@ import tempfile
 import unittest
 
 import harness
-from harness import Mount, Tuskd, Wan, program, run_in
+from harness import Mount, Tuskd, Wan, program, run_in, wait_until
 
 MIB = 1 << 20
 DISK_MIB, INODES = 24, 64
 PROGRAM_SECONDS = 60
 ALICE, BOB = 65101, 65102
 QUOTA_KIB = 2_048
+ROOMY_MIB = 512            # enough for a mount to have directories for itself
+PHOTO = bytes(range(1, 251)) * 16_000
+PHOTOS_MAX = 60
+SPACE_SECONDS = 5          # until the server lets go a file that somebody else has removed
 SYS_QUOTACTL, Q_SETQUOTA, USRQUOTA, QIF_BLIMITS = 179, 0x800008, 0, 1  # x86-64; <linux/quota.h>
 
 
@@ -59,11 +63,11 @@ class Errors(unittest.TestCase):
         self.disk.mkdir()
         self.wan = self.enterContext(Wan(rate="1gbit", delay="5ms"))
 
-    def make_disk(self, *options, mount_options=()):
+    def make_disk(self, *options, mount_options=(), mib=DISK_MIB):
         """A small ext4 at self.disk."""
         image = self.folder / "image"
         image.write_bytes(b"")
-        os.truncate(image, DISK_MIB * MIB)
+        os.truncate(image, mib * MIB)
         run_in(None, ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", *options, image], PROGRAM_SECONDS)
         finished = run_in(None, ["mount", "-o", ",".join(("loop", *mount_options)), image, self.disk], PROGRAM_SECONDS,
                           check=False)
@@ -110,6 +114,47 @@ class Errors(unittest.TestCase):
         os.unlink(mount / "large")  # and all is well again
         (mount / "next").write_bytes(bytes(4 * MIB))
         self.assertEqual((self.disk / "next").stat().st_size, 4 * MIB)
+
+    def test_a_disk_that_fills_up_while_files_that_are_closed_are_on_their_way(self):
+        """D2, D7: who goes on is told, and no file is shown with bytes that are nowhere."""
+        self.make_disk("-N", "100000", mib=ROOMY_MIB)
+        mount = self.mount()
+        self.wan.set(delay="50ms")
+        own = mount / "own"
+        own.mkdir()
+        files, told = [], []
+
+        def close_one():
+            number = len(files)
+            files.append(PHOTO[number:] + PHOTO[:number])
+            (own / f"photo{number}").write_bytes(files[-1])
+        for _ in range(4):
+            close_one()
+        with open(self.disk / "filler", "wb") as filler:
+            free = os.statvfs(self.disk)
+            os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - len(PHOTO))
+        for _ in range(PHOTOS_MAX):
+            told.append(error_of(close_one))
+            if told[-1] != "done":
+                break
+        self.assertEqual(told[-1], "ENOSPC")
+        run_in(self.wan.ns_a, ["sync", "-f", self.point], PROGRAM_SECONDS, check=False)
+        lost = 0
+        for number, content in enumerate(files):
+            there = self.disk / "own" / f"photo{number}"
+            arrived = there.read_bytes() if there.exists() else b""
+            self.assertTrue(content.startswith(arrived.rstrip(b"\0")) or arrived == content, number)
+            if (own / f"photo{number}").exists():
+                self.assertTrue((own / f"photo{number}").read_bytes() == arrived, number)
+            lost += arrived != content
+        # The log's 64 MiB were on their way, and the one that was told.
+        self.assertLessEqual(lost * len(PHOTO), 64 * MIB + len(PHOTO))
+        self.assertIn(os.strerror(errno.ENOSPC), self.status()["last_error"])
+        os.unlink(self.disk / "filler")
+        wait_until(lambda: os.statvfs(self.disk).f_bavail * free.f_frsize > len(PHOTO), SPACE_SECONDS, "the filler's space")
+        (own / "again").write_bytes(PHOTO)
+        run_in(self.wan.ns_a, ["sync", own / "again"], PROGRAM_SECONDS)
+        self.assertTrue((self.disk / "own/again").read_bytes() == PHOTO)
 
     def test_what_is_reserved_is_there_or_refused_at_once(self):
         self.make_disk()

@@ -23,6 +23,7 @@ FULL = bool(os.environ.get("TUSK_FULL"))
 ROUND_TRIP = 0.1
 FILES = 2_000
 DONE_SECONDS = 180
+PHOTOS, PHOTO_BYTES = 200, 2_000_000
 CUT_SECONDS = 15            # longer than a lease
 LOG_BYTES_MIN = 8 << 20     # a log that grows no more holds more than that
 SOON = 3.0                  # who is interrupted ends within it, whatever he waited for
@@ -149,26 +150,26 @@ class Logged(unittest.TestCase):
         self.addCleanup(harness.stop, process, signal.SIGKILL)
         return process
 
-    def work(self, mount, disturb, larger=0):
+    def work(self, mount, disturb, larger=0, files=FILES):
         """Works on the mount, disturbed in the middle. Returns the errors that were told: (call, errno)."""
-        working = self.start(WORK, mount.path, FILES, larger)
+        working = self.start(WORK, mount.path, files, larger)
         errors = []
         for line in iter(working.stdout.readline, ""):
             if line.startswith("error"):
                 _, call, number, _ = line.split()
                 errors.append((call, int(number)))
-            elif line == f"at {FILES // 2 - 1}\n":
+            elif line == f"at {files // 2 - 1}\n":
                 disturb()
         self.assertEqual(working.wait(DONE_SECONDS), 0)
         return errors
 
-    def assert_all_is_done(self, mount, larger=0):
+    def assert_all_is_done(self, mount, larger=0, files=FILES):
         """On the server is what the same work leaves on a local directory, and nobody says otherwise."""
-        run_in(None, [sys.executable, "-c", WORK, self.local, FILES, larger], DONE_SECONDS)
+        run_in(None, [sys.executable, "-c", WORK, self.local, files, larger], DONE_SECONDS)
         self.assertEqual(self.status(mount)["last_error"], "")
         mount.umount()
         expected, found = tree_of(self.local), tree_of(self.export)
-        self.assertGreater(len(expected), FILES // 2)
+        self.assertGreater(len(expected), files // 2)
         differences = {path: [str(tree.get(path))[:100] for tree in (expected, found)]
                        for path in expected.keys() | found.keys() if expected.get(path) != found.get(path)}
         self.assertEqual(list(differences.items())[:20], [])
@@ -185,6 +186,32 @@ class Logged(unittest.TestCase):
         self.assertLessEqual(set(errors), DONE_TWICE)
         self.assertLessEqual(len(errors), 1, "one program, so one call that was no entry of the log")
         self.assert_all_is_done(mount)
+
+    def test_the_server_is_killed_with_photographs_on_their_way(self):
+        self.wan.set(rate="1gbit")
+        mount, held = self.mounted(), []
+
+        def crash():
+            held.append(self.status(mount)["pending_bytes"])
+            self.server.kill()
+            self.server.start()
+
+        errors = self.work(mount, crash, PHOTO_BYTES, PHOTOS)
+        print(f"told: {errors}; {held[0] >> 20} MiB were on their way", file=sys.stderr)
+        self.assertGreater(held[0], PHOTO_BYTES)
+        self.assertLessEqual(set(errors), DONE_TWICE)
+        self.assert_all_is_done(mount, PHOTO_BYTES, PHOTOS)
+
+    def test_another_mount_looks_at_photographs_on_their_way(self):
+        """C3: what is closed there is seen here, however much of it is still on its way."""
+        self.wan.set(rate="1gbit")
+        writing, looking = self.mounted(), self.mounted()
+        (writing.path / "own").mkdir()
+        for number in range(20):
+            (writing.path / f"own/{number}").write_bytes(bytes([number]) * PHOTO_BYTES)
+        self.assertGreater(self.status(writing)["pending_bytes"], PHOTO_BYTES)
+        for number in range(20):
+            self.assertTrue((looking.path / f"own/{number}").read_bytes() == bytes([number]) * PHOTO_BYTES, number)
 
     def test_the_server_is_killed_again_and_again(self):
         mount = self.mounted()

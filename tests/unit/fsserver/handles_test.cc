@@ -260,6 +260,21 @@ TEST(Handles, AreFoundAgainWhenTheTableIsTiny) {
   EXPECT_LE(server.exported().nodes().nodes(), 64u);
 }
 
+TEST(Handles, DoNotKeepTheSpaceOfFilesThatOthersRemove) {
+  TempDir dir;
+  write_file(dir / "file", "x");
+  write_file(dir / "other", "y");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string file = mount.handle("file"), other = mount.handle("other");
+  const std::size_t held = server.exported().nodes().descriptors();
+  std::filesystem::remove(dir / "file");
+  server.housekeep_after(kRemovedIdleMax);
+  EXPECT_EQ(server.exported().nodes().descriptors(), held - 1);
+  EXPECT_ERROR(mount.getattr(file), err(ESTALE));
+  EXPECT_OK(mount.getattr(other));
+}
+
 TEST(Names, AreCheckedInEveryOperation) {
   TempDir dir;
   write_file(dir / "file", "x");

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 
+#include "proto/base/random.h"
 #include "proto/transport/rtt_estimator.h"
 #include "tests/unit/transport/virtual_time.h"
 

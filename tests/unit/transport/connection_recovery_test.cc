@@ -1,0 +1,188 @@
+// What a connection makes of the path: what it acknowledges, says again, and finds the path to be.
+#include "tests/unit/transport/connection_fixture.h"
+
+namespace tusk::transport {
+namespace {
+
+// ---------------------------------------------------------------- acknowledgements
+
+TEST_F(ConnectionTest, ABarePingIsAnsweredAtOnce) {
+  settle();
+  receive_hex("01");
+  EXPECT_THAT(frames(), Contains(StartsWith("ACK ")));
+}
+
+TEST_F(ConnectionTest, WhatAsksForItIsAcknowledgedInTime) {
+  settle();
+  receive_hex("01" + std::string(100, '0'));  // as if something came along
+  EXPECT_THAT(frames(), IsEmpty());
+  const TimePoint due = connection_.next_timeout();
+  EXPECT_LE(due, now_ + AckTracker::kDelayMax);
+  now_ = due;
+  EXPECT_THAT(frames(), Contains(StartsWith("ACK ")));
+}
+
+TEST_F(ConnectionTest, AcknowledgementsAreNotAcknowledged) {
+  settle();
+  for (int i = 0; i < 100; ++i) {
+    acknowledge_all();
+    wait(50ms);
+    EXPECT_THAT(packets(), IsEmpty());
+  }
+}
+
+TEST_F(ConnectionTest, APacketIsProcessedOnce) {
+  settle();
+  const Bytes data = counting_bytes(8);
+  const Bytes payload = golden::encode(request_header(0, 8, 0, data));
+  for (int i = 0; i < 3; ++i)
+    connection_.handle_packet(now_, PacketNumber(77), payload, payload.size(), false);
+  EXPECT_THAT(events(), ElementsAre("request 0"));
+  const auto received = connection_.stats().packets_received;
+  connection_.handle_packet(now_, PacketNumber(77), payload, payload.size(), false);
+  EXPECT_EQ(connection_.stats().packets_received, received);
+}
+
+TEST_F(ConnectionTest, TheFloorIsTold) {
+  settle();
+  std::vector<std::string> said;
+  for (int i = 0; i < 200; ++i) {
+    receive_hex("01");
+    wait(30ms);
+    for (std::string& frame : frames()) said.push_back(std::move(frame));
+  }
+  EXPECT_THAT(said, Contains(StartsWith("FLOOR ")));
+}
+
+// ---------------------------------------------------------------- loss
+
+TEST_F(ClientConnectionTest, UnansweredPacketsAreProbedWithTheirContentInSmallPackets) {
+  settle();
+  open(20'000);
+  (void)packets();
+  connection_.handle_timeout(now_);
+  std::vector<SentPacketText> probes;
+  for (int i = 0; i < 100 && probes.empty(); ++i) {
+    now_ = std::max(now_, connection_.next_timeout());
+    const int before = connection_.sent_packets().probes_unanswered();
+    connection_.handle_timeout(now_);
+    probes = packets();
+    if (connection_.sent_packets().probes_unanswered() == before) probes.clear();
+  }
+  ASSERT_GE(probes.size(), 2u);
+  EXPECT_THAT(probes[0].frames, Contains(StartsWith("MESSAGE_HEADER exchange=0 ")));
+  EXPECT_LE(probes[0].size, wire::kDatagramSizeMin);
+  EXPECT_LE(probes[1].size, wire::kDatagramSizeMin);
+}
+
+TEST_F(ClientConnectionTest, ALostCancelIsSaidAgain) {
+  settle();
+  const auto call = open(10);
+  (void)packets();
+  connection_.cancel_exchange(call);
+  const std::uint64_t number = number_of_packet_with("CANCEL");
+  open();
+  wait(1ms);
+  (void)packets();
+  wait(100ms);
+  acknowledge_all_but(number);
+  wait(100ms);
+  connection_.handle_timeout(now_);
+  EXPECT_THAT(frames(), Contains("CANCEL exchange=0 request_bytes=20"));
+}
+
+TEST_F(ConnectionTest, ALostReplyIsSentAgain) {
+  settle();
+  const Bytes data = counting_bytes(8);
+  receive({request_header(0, 8, 0, data)});
+  connection_.reply(ExchangeId(0), copy_bytes(data), {});
+  const std::uint64_t number = number_of_packet_with("MESSAGE_HEADER");
+  receive({request_header(2, 8, 0, data)});
+  connection_.reply(ExchangeId(2), copy_bytes(data), {});
+  wait(1ms);
+  (void)packets();
+  wait(100ms);
+  acknowledge_all_but(number);
+  wait(100ms);
+  connection_.handle_timeout(now_);
+  EXPECT_THAT(frames(), Contains(StartsWith("MESSAGE_HEADER exchange=0 ")));
+  wait(100ms);
+  acknowledge_all();
+  EXPECT_EQ(connection_.served_exchanges(), 0u);
+}
+
+// ---------------------------------------------------------------- paths
+
+TEST_F(ConnectionTest, AChallengeIsAnswered) {
+  settle();
+  receive({wire::PathChallengeFrame{0xabcdef}});
+  EXPECT_THAT(frames(), Contains("PATH_RESPONSE 0000000000abcdef"));
+}
+
+TEST_F(ConnectionTest, AFloodOfChallengesGetsAFewAnswers) {
+  settle();
+  for (std::uint64_t i = 0; i < 1000; ++i) receive({wire::PathChallengeFrame{i}});
+  const auto said = frames();
+  const auto responses =
+      std::ranges::count_if(said, [](const auto& f) { return f.starts_with("PATH_RESPONSE"); });
+  EXPECT_GE(responses, 1);
+  EXPECT_LE(responses, 8);
+}
+
+std::uint64_t data_of(const std::string& challenge) { return std::stoull(challenge.substr(15), nullptr, 16); }
+
+TEST_F(ConnectionTest, ANewAddressIsProvenByTheRightResponse) {
+  settle();
+  connection_.challenge_path(now_);
+  const auto said = frames();
+  ASSERT_THAT(said, Contains(StartsWith("PATH_CHALLENGE ")));
+  const auto challenge =
+      std::ranges::find_if(said, [](const auto& f) { return f.starts_with("PATH_CHALLENGE"); });
+  receive({wire::PathResponseFrame{data_of(*challenge) + 1}});
+  EXPECT_THAT(events(), IsEmpty()) << "anybody can answer something";
+  EXPECT_TRUE(connection_.path_challenge_pending());
+  receive({wire::PathResponseFrame{data_of(*challenge)}});
+  EXPECT_THAT(events(), ElementsAre("path validated"));
+  EXPECT_FALSE(connection_.path_challenge_pending());
+  receive({wire::PathResponseFrame{data_of(*challenge)}});
+  EXPECT_THAT(events(), IsEmpty());
+}
+
+TEST_F(ConnectionTest, ChallengesAreRepeatedAndThenGivenUp) {
+  settle();
+  connection_.challenge_path(now_);
+  int challenges = 0;
+  for (int i = 0; i < 1000 && connection_.path_challenge_pending(); ++i) {
+    for (const std::string& frame : frames()) challenges += frame.starts_with("PATH_CHALLENGE");
+    now_ = std::max(now_, connection_.next_timeout());
+    connection_.handle_timeout(now_);
+  }
+  EXPECT_EQ(challenges, 5);
+  EXPECT_THAT(events(), ElementsAre("path failed"));
+}
+
+// ---------------------------------------------------------------- datagram sizes
+
+TEST_F(ConnectionTest, TheMtuIsProbedAtTheStartAndUsedWhenAcknowledged) {
+  std::vector<std::size_t> sizes;
+  std::vector<std::uint64_t> numbers;
+  for (const auto& packet : packets()) {
+    if (!packet.mtu_probe) continue;
+    sizes.push_back(packet.size);
+    numbers.push_back(packet.number);
+    EXPECT_EQ(packet.frames.size(), 2u) << "a ping and padding";
+  }
+  EXPECT_THAT(sizes, testing::ElementsAreArray(PathMtu::kCandidates));
+  wait(100ms);
+  acknowledge(numbers[3], numbers[3]);
+  EXPECT_EQ(connection_.stats().datagram_size, sizes[3]);
+}
+
+TEST_F(ConnectionTest, ARefusedProbeLeavesTheSizeAsItIs) {
+  (void)packets();
+  connection_.handle_too_big(8952);
+  EXPECT_EQ(connection_.stats().datagram_size, wire::kDatagramSizeMin);
+}
+
+}  // namespace
+}  // namespace tusk::transport

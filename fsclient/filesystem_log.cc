@@ -421,7 +421,9 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
   {
     const std::lock_guard lock(inode->mutex);
     exclusive = inode->log.made_under;
-    if (inode->file && inode->file->data.dirty_bytes() > 0) return false;  // written just now
+    const bool written =
+        inode->file && (inode->file->data.dirty_bytes() > 0 || inode->file->writes_beside_log > 0);
+    if (written) return false;  // just now, or not by the log: the entry would not come behind it
     const Attributes& attr = inode->attributes.value();
     const bool gives_away =
         (changes.uid && *changes.uid != attr.uid) || (changes.gid && *changes.gid != attr.gid);

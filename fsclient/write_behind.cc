@@ -107,12 +107,23 @@ void WriteBehind::give_up_stall(std::uint64_t ticket) {
   });
 }
 
-// What the log holds goes on waiting, and may keep others waiting for as long.
+// What the log holds waits for the server however long that takes; who waits behind it need not. The bytes
+// are taken in and go when they can, but a program that asked for errors in an outage is told so.
 void WriteBehind::handle_outage(const Error& error) {
-  Deferred after;
-  const std::lock_guard lock(mutex_);
-  for (Stalled& stalled : std::exchange(stalled_, {}))
-    after.add([done = std::move(stalled.done), error]() mutable { done(std::unexpected(error)); });
+  std::vector<std::shared_ptr<Inode>> inodes;
+  {
+    Deferred after;
+    const std::lock_guard lock(mutex_);
+    for (Stalled& stalled : std::exchange(stalled_, {}))
+      after.add([done = std::move(stalled.done), error]() mutable { done(std::unexpected(error)); });
+    inodes.assign(dirty_.begin(), dirty_.end());
+  }
+  for (const auto& inode : inodes) {
+    Deferred after;
+    const std::lock_guard lock(inode->mutex);
+    for (FlushWaiter& waiter : std::exchange(inode->file->flush_waiters, {}))
+      after.add([done = std::move(waiter.done), error]() mutable { done(std::unexpected(error)); });
+  }
 }
 
 // Nothing small is left lying while programs are kept waiting.
@@ -392,25 +403,32 @@ Result<void> WriteBehind::take_error(OpenFile& file) {
 // ---------------------------------------------------------------- waiting
 
 void WriteBehind::flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done) {
-  if (!in_log(*inode)) return begin_flush(asker, inode, std::move(done));
+  std::uint64_t generation = 0;  // of what is written by now
+  {
+    const std::lock_guard lock(inode->mutex);
+    if (inode->file) generation = inode->file->data.next_generation();
+  }
+  if (!in_log(*inode)) return wait_until_settled(asker, inode, generation, std::move(done));
   // What can go with the log needs no round trip behind it.
   (void)try_log(inode);
-  after_whole_log<Done>(core_, asker, std::move(done),
-                        [this, asker, inode](Done then) { begin_flush(asker, inode, std::move(then)); });
+  after_whole_log<Done>(core_, asker, std::move(done), [this, asker, inode, generation](Done then) {
+    wait_until_settled(asker, inode, generation, std::move(then));
+  });
 }
 
-void WriteBehind::begin_flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done) {
+void WriteBehind::wait_until_settled(const Asker& asker, const std::shared_ptr<Inode>& inode,
+                                     std::uint64_t generation, Done done) {
   std::uint64_t ticket = 0;
   {
     Deferred after;
     const std::lock_guard lock(inode->mutex);
-    if (!inode->file || inode->file->data.all_settled()) {
+    if (!inode->file || inode->file->data.settled(generation)) {
       after.add([done = std::move(done)]() mutable { done({}); });
       return;
     }
     FileState& file = *inode->file;
     ticket = file.next_ticket++;
-    file.flush_waiters.push_back({file.data.next_generation(), ticket, std::move(done)});
+    file.flush_waiters.push_back({generation, ticket, std::move(done)});
     send_dirty(inode, false, after);
   }
   if (!asker.interrupt) return;

@@ -65,7 +65,7 @@ class WriteBehind {
   // The server could not make it: what was written is lost, and whoever has it open is told.
   void give_up(const std::shared_ptr<Inode>& inode, const Error& error);
 
-  // The server is out of reach for longer than calls wait: who is kept waiting by a write is told.
+  // The server is out of reach for longer than calls wait: who waits for writes is told.
   void handle_outage(const Error& error);
 
   // The error that this open file has not been told of yet; from now on it has.
@@ -99,7 +99,8 @@ class WriteBehind {
   void stall(const Asker& asker, std::uint32_t count, WriteDone done);
   void give_up_stall(std::uint64_t ticket);
   void send_dirty(const std::shared_ptr<Inode>& inode, bool only_full, Deferred& after);
-  void begin_flush(const Asker& asker, const std::shared_ptr<Inode>& inode, Done done);
+  void wait_until_settled(const Asker& asker, const std::shared_ptr<Inode>& inode, std::uint64_t generation,
+                          Done done);
   void send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after);
   void call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started);
   void call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,

@@ -276,7 +276,7 @@ void NodeTable::close_idle(TimePoint now) {
   }
 }
 
-// Asks the file system without the lock: it may take its time.
+// What is known here is enough: a file system whose server does not answer must not keep housekeeping.
 void NodeTable::close_removed(TimePoint now) {
   std::vector<std::pair<NodeId, SharedFd>> held;
   {
@@ -288,8 +288,9 @@ void NodeTable::close_removed(TimePoint now) {
     }
   }
   std::erase_if(held, [](const auto& node) {
-    struct stat status {};
-    return ::fstat(node.second->number(), &status) != 0 || status.st_nlink > 0;
+    struct statx status {};
+    constexpr int kHow = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+    return ::statx(node.second->number(), "", kHow, STATX_NLINK, &status) != 0 || status.stx_nlink > 0;
   });
   const std::lock_guard lock(mutex_);
   for (const auto& [id, fd] : held) {

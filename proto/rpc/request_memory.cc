@@ -19,7 +19,8 @@ void RequestMemory::end(ConnectionId connection) {
 std::vector<RequestMemory::Victim> RequestMemory::take_victims() {
   const ByteCount all = all_->held();
   if (all <= limit_) return {};
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return {};  // another shard is about to see to it
   std::vector<Victim> holders;
   ByteCount held = 0;
   for (const auto& [connection, account] : accounts_) {
@@ -30,6 +31,7 @@ std::vector<RequestMemory::Victim> RequestMemory::take_victims() {
   // others do not pay for it, unless it is as much again.
   const ByteCount left_behind = all - std::min(all, held);
   const ByteCount allowed = std::min(limit_, 2 * limit_ - std::min(2 * limit_, left_behind));
+  if (held <= allowed) return {};
   std::ranges::sort(holders, std::greater(), &Victim::held);
   std::size_t victims = 0;
   for (; victims < holders.size() && held > allowed; ++victims) {

@@ -14,7 +14,6 @@
 namespace tusk::rpc {
 namespace {
 
-// A connection's id says in which shard it is: ids go round (server_shard.cc).
 class Endpoint final : public ServerEndpoint {
  public:
   Endpoint(std::unique_ptr<ServerCommons> commons, std::vector<io::Address> addresses,
@@ -25,6 +24,7 @@ class Endpoint final : public ServerEndpoint {
   ~Endpoint() override {
     for (const auto& shard : shards_) shard->leave();
     for (const auto& shard : shards_) shard->join();
+    for (const auto& shard : shards_) shard->refuse_the_rest();
   }
 
   Result<void> start() {
@@ -38,13 +38,13 @@ class Endpoint final : public ServerEndpoint {
   void call(ConnectionId connection, CallRequest request, Completion done) override {
     Result<SharedBytes> header = encode_message(request.message);
     if (!header) return done(std::unexpected(header.error()));
-    shard_with(connection)
+    commons_->shard_with(connection)
         .call(connection, {std::move(*header), std::move(request.body), std::move(request.reply_body),
                            request.priority, std::move(done)});
   }
 
   void disconnect(ConnectionId connection, std::string reason) override {
-    shard_with(connection).disconnect(connection, std::move(reason));
+    commons_->shard_with(connection).disconnect(connection, std::move(reason));
   }
 
   [[nodiscard]] std::vector<ConnectionInfo> connections() const override {
@@ -69,10 +69,6 @@ class Endpoint final : public ServerEndpoint {
   }
 
  private:
-  [[nodiscard]] ServerShard& shard_with(ConnectionId connection) const {
-    return *shards_[connection.value() % shards_.size()];
-  }
-
   const std::unique_ptr<ServerCommons> commons_;
   const std::vector<io::Address> addresses_;
   const std::vector<std::unique_ptr<ServerShard>> shards_;
@@ -103,9 +99,12 @@ Result<std::vector<io::UdpSocket>> open_sockets(const io::Address& address, unsi
   return sockets;
 }
 
+// More would be for lines of more than 100 Gbit/s.
+constexpr unsigned kShardsByItself = 16;
+
 unsigned shards_wanted(unsigned wanted) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  return std::min(wanted > 0 ? wanted : cores, kShardsMax);
+  return wanted > 0 ? std::min(wanted, kShardsMax) : std::min(cores, kShardsByItself);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace tusk::rpc {
 
 struct ServerEndpointOptions {
   std::vector<io::Address> listen;             // at least one; port 0 picks a free one
-  unsigned shards = 0;                         // network threads; 0: as many as there are cores
+  unsigned shards = 0;                         // network threads; 0: as many as there are cores, at most 16
   const crypto::Identity* identity = nullptr;  // must outlive the endpoint
   // When there are so many, the oldest that has not attached gives way to a new one.
   std::uint32_t connections_max = 4096;

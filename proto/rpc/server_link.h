@@ -31,6 +31,7 @@ struct ServerLink {
   ByteCount memory_noted = 0;             // of it: what the connection itself tells
   std::unique_ptr<PathTrace> trace;       // if one is wanted
   TimePoint attach_by = kNever;           // a stranger's time is limited
+  std::uint64_t unattached = 0;           // its place among the strangers of all shards
   TimePoint timeout = kNever;             // as entered in the table of timeouts
   bool dirty = false;
   bool announced = false;  // the service has seen it or may have

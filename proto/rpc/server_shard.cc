@@ -18,8 +18,8 @@ constexpr Duration kGoodbyePatience = 500ms;
 // An ATTACH needs a hundredth of it.
 constexpr ByteCount kStrangerMemoryMax = 64 << 10;
 constexpr std::string_view kGoodbye = "the server shuts down";
-// Datagrams that came to the wrong shard and wait for the right one: one client's window on a fast line.
-constexpr std::size_t kTakenOverMax = 4096;
+// Datagrams that came to the wrong shard and wait for the right one: what it handles in some milliseconds.
+constexpr std::size_t kTakenOverMax = 1024;
 
 }  // namespace
 
@@ -36,8 +36,7 @@ ServerShard::ServerShard(ServerCommons& commons, unsigned index, unsigned shards
       timer_(std::make_unique<io::Timer>(*reactor_)),
       next_id_(shards + index) {}
 
-// What was posted behind the end runs here, to be refused.
-ServerShard::~ServerShard() {
+void ServerShard::refuse_the_rest() {
   timer_.reset();
   reactor_->on_idle([] {});
   for (const io::UdpSocket& socket : sockets_) reactor_->forget(socket.fd());
@@ -50,6 +49,7 @@ Result<void> ServerShard::start() {
   for (std::size_t i = 0; i < sockets_.size(); ++i)
     TUSK_TRY(reactor_->watch_readable(sockets_[i].fd(), [this, i] { receive(i); }));
   reactor_->on_idle([this] { settle(); });
+  ++commons_.unfinished;
   thread_ = std::thread([this] { reactor_->run(); });
   return {};
 }
@@ -83,7 +83,10 @@ void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagr
     to = parsed->header.to;
   }
   const unsigned shard = shard_of(to, shards_);
-  if (shard != index_) return commons_.shards[shard]->take_over(socket, datagram);
+  if (shard != index_) {
+    if (!commons_.shards[shard]->take_over(socket, datagram)) drops_.note(datagram.from);
+    return;
+  }
   const auto found = by_id_.find(to);
   if (found == by_id_.end()) return handle_stranger(socket, datagram);
   ServerLink& link = *found->second;
@@ -125,8 +128,8 @@ void ServerShard::settle() {
   shed_memory();
   for (std::size_t i = 0; i < sockets_.size(); ++i) flush(i);
   drops_.report(now);
-  if (phase_ != Phase::kServing && links_.empty()) return reactor_->stop();
-  if (phase_ == Phase::kParting && now >= phase_until_) return reactor_->stop();
+  if (phase_ != Phase::kServing && links_.empty()) finish();
+  if (phase_ == Phase::kParting && now >= phase_until_) finish();
   arm_timer();
 }
 
@@ -179,13 +182,15 @@ void ServerShard::judge(ServerLink& link, TimePoint now) {
 
 void ServerShard::note_memory(ServerLink& link) {
   const ByteCount served = link.secure->established() ? link.secure->connection().served_bytes() : 0;
-  link.memory->add(served);
-  link.memory->remove(std::exchange(link.memory_noted, served));
+  const ByteCount noted = std::exchange(link.memory_noted, served);
+  // Only the difference: other shards look at the sum.
+  if (served > noted) link.memory->add(served - noted);
+  if (served < noted) link.memory->remove(noted - served);
 }
 
 void ServerShard::shed_memory() {
   for (const RequestMemory::Victim& victim : commons_.memory.take_victims())
-    commons_.shards[victim.connection.value() % shards_]->shed(victim);
+    commons_.shard_with(victim.connection).shed(victim);
 }
 
 void ServerShard::shed(const RequestMemory::Victim& victim) {
@@ -228,6 +233,7 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
 // Strangers leave no line in the log: there may be any number of them.
 void ServerShard::let_in(ServerLink& link) {
   link.attach_by = kNever;
+  commons_.unattached.leave(link.unattached);
   spdlog::info("{} connected, key {}", link.peer.address, link.peer.key.to_text());
 }
 
@@ -326,6 +332,7 @@ void ServerShard::remove(ServerLink& link) {
   link.outgoing.fail_all({ErrorCode::kConnectionLost, "the client is gone"});
   link.memory->remove(link.memory_noted);
   commons_.memory.end(link.id);
+  commons_.unattached.leave(link.unattached);
   --commons_.connections;
   if (link.timeout != kNever) timeouts_.erase({link.timeout, link.id});
   by_id_.erase(link.secure->own_id());
@@ -339,16 +346,24 @@ void ServerShard::enter(Phase phase, TimePoint until) {
   for (auto& [id, link] : links_) mark(*link);
 }
 
+// Until then this one's socket may get what is for others.
+void ServerShard::finish() {
+  phase_until_ = kNever;
+  if (std::exchange(finished_, true) || --commons_.unfinished > 0) return;
+  for (ServerShard* shard : commons_.shards) shard->reactor_->stop();
+}
+
 // ---------------------------------------------------------------- from other threads
 
-void ServerShard::take_over(std::size_t socket, const io::Datagram& datagram) {
-  if (taken_over_ >= kTakenOverMax) return;  // lost, as on a full line
+bool ServerShard::take_over(std::size_t socket, const io::Datagram& datagram) {
+  if (taken_over_ >= kTakenOverMax || datagram.bytes.size() > wire::kDatagramSizeMax) return false;
   ++taken_over_;
   reactor_->post([this, socket, from = datagram.from, local = datagram.local, ecn = datagram.ecn,
                   bytes = std::vector<std::byte>(datagram.bytes.begin(), datagram.bytes.end())]() mutable {
     --taken_over_;
     handle_datagram(socket, {from, local, bytes, ecn});
   });
+  return true;
 }
 
 void ServerShard::call(ConnectionId connection, OutgoingCalls::Call call) {

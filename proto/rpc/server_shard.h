@@ -24,6 +24,7 @@
 #include "proto/rpc/request_memory.h"
 #include "proto/rpc/server_endpoint.h"
 #include "proto/rpc/server_link.h"
+#include "proto/rpc/unattached.h"
 
 namespace tusk::rpc {
 
@@ -41,8 +42,15 @@ struct ServerCommons {
   Service& service;
   AddressValidation addresses;
   RequestMemory memory;
+  Unattached unattached;
   std::atomic<std::size_t> connections = 0;
-  std::vector<ServerShard*> shards;  // all of them, before the first one starts
+  std::atomic<std::size_t> unfinished = 0;  // shards that have not yet said all their goodbyes
+  std::vector<ServerShard*> shards;         // all of them, before the first one starts
+
+  // Ids go round (server_shard_strangers.cc).
+  [[nodiscard]] ServerShard& shard_with(ConnectionId connection) const {
+    return *shards[connection.value() % shards.size()];
+  }
 };
 
 class ServerShard {
@@ -50,8 +58,7 @@ class ServerShard {
   // A socket for each address that is listened on.
   ServerShard(ServerCommons& commons, unsigned index, unsigned shards, std::unique_ptr<io::Reactor> reactor,
               std::vector<io::UdpSocket> sockets);
-  // After join().
-  ~ServerShard();
+  ~ServerShard() = default;
   ServerShard(const ServerShard&) = delete;
   ServerShard& operator=(const ServerShard&) = delete;
 
@@ -64,11 +71,13 @@ class ServerShard {
   void visit(std::function<void(const ServerEndpoint::ConnectionInfo&)> visit, std::function<void()> done);
   // It is one of those whose requests hold too much.
   void shed(const RequestMemory::Victim& victim);
-  // A datagram that came to another shard and is this one's.
-  void take_over(std::size_t socket, const io::Datagram& datagram);
-  // See ServerEndpoint's destructor. leave() does not wait; join() does, after leave().
+  // A datagram that came to another shard and is this one's. False: too many wait, or it is too large.
+  [[nodiscard]] bool take_over(std::size_t socket, const io::Datagram& datagram);
+  // The end, each step for all shards before the next one (ServerEndpoint's destructor): goodbyes begin; the
+  // thread has ended, once all shards have finished; what was posted behind the end is refused.
   void leave();
   void join();
+  void refuse_the_rest();
 
  private:
   // Waits for answers to arrive, then for goodbyes to go out.
@@ -82,6 +91,7 @@ class ServerShard {
   void greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
   [[nodiscard]] bool full() const { return commons_.connections >= commons_.options.connections_max; }
   [[nodiscard]] bool make_place();
+  void give_way(ConnectionId connection);
   void turn_away(const io::Datagram& datagram);
   [[nodiscard]] transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory) const;
   void send_retry(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
@@ -107,6 +117,7 @@ class ServerShard {
   void mark(ServerLink& link);
   void remove(ServerLink& link);
   void enter(Phase phase, TimePoint until);
+  void finish();
 
   ServerCommons& commons_;
   const unsigned index_;
@@ -128,6 +139,7 @@ class ServerShard {
   std::uint64_t next_call_ = 1;
   Phase phase_ = Phase::kServing;
   TimePoint phase_until_ = kNever;
+  bool finished_ = false;
   TimePoint next_full_warning_{};
   DropLog drops_;
   std::thread thread_;

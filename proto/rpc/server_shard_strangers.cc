@@ -59,6 +59,7 @@ void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const 
     return drops_.note(datagram.from);
   }
   ++commons_.connections;
+  link->unattached = commons_.unattached.enter(link->id);
   ServerLink& kept = *link;
   by_id_.emplace(kept.secure->own_id(), &kept);
   by_id_.emplace(kept.secure->original_id(), &kept);
@@ -67,21 +68,27 @@ void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const 
 }
 
 // Whoever receives at an address can have a connection, so those that have shown no right do not keep others
-// out. The oldest goes: who has one attaches within a few round trips. It hears of it by a reset.
+// out. The oldest goes, in whatever shard: who has one attaches within a few round trips. It hears of it by a
+// reset.
 bool ServerShard::make_place() {
-  ServerLink* oldest = nullptr;
-  for (const auto& [id, link] : links_)
-    if (!link->incoming.attached() && (!oldest || id < oldest->id)) oldest = link.get();
+  const std::optional<ConnectionId> oldest = commons_.unattached.take_oldest();
   if (!oldest) return false;
-  spdlog::debug("{} gives way: it has not attached", oldest->route.to.to_string());
-  remove(*oldest);
+  ServerShard& its = commons_.shard_with(*oldest);
+  if (&its == this)
+    give_way(*oldest);
+  else
+    its.reactor_->post([&its, id = *oldest] { its.give_way(id); });
   return true;
 }
 
-// Another shard may have one to give: the client sends its first flight again before long.
+void ServerShard::give_way(ConnectionId connection) {
+  const auto found = links_.find(connection);
+  if (found == links_.end() || found->second->incoming.attached()) return;
+  spdlog::debug("{} gives way: it has not attached", found->second->route.to.to_string());
+  remove(*found->second);
+}
+
 void ServerShard::turn_away(const io::Datagram& datagram) {
-  for (ServerShard* other : commons_.shards)
-    if (other != this) other->reactor_->post([other] { (void)(other->full() && other->make_place()); });
   if (io::now() < next_full_warning_) return;
   next_full_warning_ = io::now() + DropLog::kInterval;
   spdlog::warn("{} connections are open, the limit: {} has to wait", commons_.connections.load(),

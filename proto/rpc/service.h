@@ -40,8 +40,8 @@ class IncomingCall {
   [[nodiscard]] virtual ByteCount reply_body_capacity() const = 0;
   // The client gave up or is gone: no answer is needed, work may stop. `reply` is still allowed.
   [[nodiscard]] virtual bool cancelled() const = 0;
-  // Runs once if the call is cancelled before its answer (at once if it already is), on the network
-  // thread; must not block. For waits without end, such as a lock.
+  // Runs once if the call is cancelled before its answer (at once if it already is), on the connection's
+  // network thread; must not block. For waits without end, such as a lock.
   virtual void on_cancel(std::move_only_function<void()> notify) = 0;
 
   // `body` must not be written to any more; it is released when the client has it.
@@ -59,14 +59,16 @@ class IncomingCall {
 class Outbound {
  public:
   virtual ~Outbound() = default;
-  // A call from the server to a client. kConnectionLost when that connection is gone. `done` runs on the
-  // network thread.
+  // A call from the server to a client. kConnectionLost when that connection is gone. `done` runs on a
+  // network thread, or on the one that ends the endpoint.
   virtual void call(ConnectionId connection, CallRequest request, Completion done) = 0;
   // Ends a connection; its client is told `reason`.
   virtual void disconnect(ConnectionId connection, std::string reason) = 0;
 };
 
-// Implemented by the file server. Called on the network thread: must not block.
+// Implemented by the file server. Called on network threads, of which there may be several at once: must not
+// block. Those of one connection come one after the other, handle_disconnect last; nothing is ordered between
+// connections, not even those of one mount, whose old one may still be heard when the new one has attached.
 class Service {
  public:
   virtual ~Service() = default;

@@ -21,8 +21,6 @@ constexpr int kChallengeAttemptsMax = 5;
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr Duration kKeepAliveWaiting = 2s;
-// A PING, maybe an ACK beside it: what asks for data, or brings some, is longer.
-constexpr std::size_t kKeepAliveBytesMax = 16;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
 
@@ -90,6 +88,7 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
   update_receive_rate(now, size);
 
   bool eliciting = false;
+  bool keeps_alive = true;  // nothing but PING, and maybe ACK: probes have PADDING
   ByteReader reader(payload);
   while (!reader.at_end() && state_ == State::kOpen) {
     const std::optional<wire::Frame> frame = wire::read_frame(reader);
@@ -97,10 +96,12 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
     const Result<bool> handled = handle_frame(now, *frame);
     if (!handled) return fail(handled.error());
     eliciting |= *handled;
+    keeps_alive &=
+        std::holds_alternative<wire::PingFrame>(*frame) || std::holds_alternative<wire::AckFrame>(*frame);
   }
   acks_.record(now, number, eliciting, congestion_mark);
   // Somebody on an idle line wants to know whether we are there: to answer later is to wake up twice.
-  if (payload.size() <= kKeepAliveBytesMax) acks_.hurry(now);
+  if (eliciting && keeps_alive) acks_.hurry(now);
 
   while (auto event = exchanges_.poll_event())
     std::visit([&](auto& e) { events_.push_back(std::move(e)); }, *event);

@@ -51,6 +51,11 @@ std::size_t Direction::deliver(TimePoint now, PacketSink& sink) {
     store_.give_back(slot);
     ++delivered;
   }
+  if (delivered == 0) return 0;
+  const PacketSink::Refused refused = sink.flush();
+  statistics_.delivered_packets -= refused.packets;
+  statistics_.delivered_bytes -= refused.bytes;
+  statistics_.refused += refused.packets;
   return delivered;
 }
 

@@ -25,8 +25,14 @@ class PacketSource {
 class PacketSink {
  public:
   virtual ~PacketSink() = default;
-  // False when the other side did not take it.
+  // False when the other side did not take it. It may be kept until flush(), to go with others.
   [[nodiscard]] virtual bool send(std::span<const std::byte> packet) = 0;
+  // What was kept goes. Of all that send() has taken since the last flush(): what was not taken after all.
+  struct Refused {
+    std::size_t packets = 0;
+    ByteCount bytes = 0;
+  };
+  [[nodiscard]] virtual Refused flush() { return {}; }
 };
 
 struct DirectionStatistics {

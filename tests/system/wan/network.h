@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "proto/base/result.h"
 #include "tests/system/wan/direction.h"
+#include "tests/system/wan/udp_offload.h"
 
 namespace tusk::wan {
 
@@ -65,8 +67,8 @@ struct EndConfig {
   [[nodiscard]] std::string ipv6() const;
 };
 
-// The network device through which all packets of a namespace leave and enter. Reading and writing may
-// be done by two threads.
+// The network device through which all packets of a namespace leave and enter, with UDP's offloads where the
+// kernel has them for TUN devices (Linux 6.2). Reading and writing may be done by two threads.
 class TunDevice : public PacketSource, public PacketSink {
  public:
   // Creates the device in `where`, with addresses, MTU and long queues, and raises TCP's buffers there.
@@ -74,13 +76,21 @@ class TunDevice : public PacketSource, public PacketSink {
 
   [[nodiscard]] std::size_t receive(std::span<std::byte> buffer) override;
   [[nodiscard]] bool send(std::span<const std::byte> packet) override;
+  [[nodiscard]] Refused flush() override;
 
   [[nodiscard]] int number() const { return fd_.number(); }
 
  private:
-  explicit TunDevice(Descriptor fd) : fd_(std::move(fd)) {}
+  explicit TunDevice(Descriptor fd);
+  void write_merged();
 
   Descriptor fd_;
+  // Of the reading thread.
+  std::vector<std::byte> incoming_;
+  UdpCutter cutter_;
+  // Of the writing thread.
+  UdpMerger merger_;
+  Refused refused_;
 };
 
 // /run/tusk-wan<pid>.sock

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "tests/system/wan/bytes.h"
+
 namespace tusk::wan {
 namespace {
 
@@ -15,17 +17,6 @@ constexpr std::uint8_t kProtocolUdp = 17;
 
 constexpr std::size_t kIpv4ChecksumAt = 10;
 constexpr std::size_t kUdpChecksumAt = 6;
-
-std::uint8_t u8(std::span<const std::byte> bytes, std::size_t at) {
-  return static_cast<std::uint8_t>(bytes[at]);
-}
-std::uint16_t u16(std::span<const std::byte> bytes, std::size_t at) {
-  return static_cast<std::uint16_t>(u8(bytes, at) << 8 | u8(bytes, at + 1));
-}
-void put_u16(std::span<std::byte> bytes, std::size_t at, std::uint16_t value) {
-  bytes[at] = static_cast<std::byte>(value >> 8);
-  bytes[at + 1] = static_cast<std::byte>(value & 0xff);
-}
 
 // A one's complement checksum after one of its 16-bit words has changed (RFC 1624, equation 3).
 std::uint16_t updated_checksum(std::uint16_t checksum, std::uint16_t old_word, std::uint16_t new_word) {

@@ -445,6 +445,19 @@ TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {
   EXPECT_EQ(**answer, 6 * kBlockSize);  // the bytes were taken in
 }
 
+TEST_F(Writing, WhoWaitsForWritesIsToldOfAnOutage) {
+  const Handle file = create("a");
+  write(file, 0, "bytes");
+  auto synced = new_answer<void>();
+  filesystem->sync({}, file, false, into(synced));
+  EXPECT_FALSE(synced->has_value());
+  filesystem->handle_outage({ErrorCode::kTimedOut, "out of reach"});
+  ASSERT_TRUE(synced->has_value());
+  EXPECT_EQ((*synced)->error().code, ErrorCode::kTimedOut);
+  settle();
+  EXPECT_EQ(server.content("a"), "bytes");
+}
+
 TEST_F(LittleMemory, AWaitingWriterIsToldOfAnOutage) {
   const Handle file = create("a");
   const auto waiting = write(file, 0, pattern(6 * kBlockSize));

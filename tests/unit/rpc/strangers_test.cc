@@ -119,20 +119,24 @@ TEST_F(StrangersTest, TheyHaveToAttachInTime) {
   EXPECT_TRUE(guest.attach()) << "who is in stays in";
 }
 
-TEST_F(StrangersTest, TheyGiveWayWhenThereIsNoPlace) {
+TEST_F(StrangersTest, TheyGiveWayWhenThereIsNoPlaceInWhateverShardTheyAre) {
+  constexpr int kPlaces = 8;
   ServerEndpointOptions options;
-  options.connections_max = 2;
+  options.connections_max = kPlaces;
+  options.shards = 3;
   start(std::move(options));
-  RawClient first = client(), second = client();
-  ASSERT_TRUE(first.connect() && second.connect());
-  RawClient guest = client();
-  ASSERT_TRUE(guest.connect() && guest.attach());
-  RawClient other_guest = client();
-  ASSERT_TRUE(other_guest.connect() && other_guest.attach());
+  std::vector<RawClient> strangers, guests;
+  for (int i = 0; i < kPlaces; ++i) {
+    strangers.push_back(client());
+    ASSERT_TRUE(strangers.back().connect());
+  }
+  for (int i = 0; i < kPlaces; ++i) {
+    guests.push_back(client());
+    ASSERT_TRUE(guests.back().connect() && guests.back().attach());
+  }
   RawClient late = client();
   EXPECT_FALSE(late.connect(100ms)) << "nobody who is in gives way";
-  EXPECT_TRUE(guest.attach());
-  EXPECT_TRUE(other_guest.attach());
+  for (RawClient& guest : guests) EXPECT_TRUE(guest.attach());
 }
 
 // ---------------------------------------------------------------- addresses that are not proven

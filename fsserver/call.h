@@ -48,8 +48,6 @@ struct Attachment {
   std::atomic<std::uint64_t> rights_seen = 0;  // AccessStore::generation() when its right was last looked at
   std::shared_ptr<ChangeWatch> watch;          // nullptr: nobody has leases on this export
   bool leases = false;                         // this client has
-  // Its mount has attached over another connection since: what still comes over this one is older.
-  std::atomic<bool> superseded = false;
   std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
 };
 

@@ -111,9 +111,6 @@ void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
   if (operation_case == schema::Request::kAttach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_attach(call); });
   if (!attachment) return refuse(*waiting, from_errno(EACCES), "not attached");
-  // The mutex above orders this before what comes over the newer one.
-  if (attachment->superseded)
-    return refuse(*waiting, ErrorCode::kConnectionLost, "this mount has another connection by now");
   if (operation_case == schema::Request::kDetach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_detach(call); });
   if (operation_case == schema::Request::kLog) return take_in_log(incoming, waiting, attachment);

@@ -134,7 +134,6 @@ class FileService : public rpc::Service {
     std::shared_ptr<Session> session;
     std::size_t connections = 0;
     TimePoint idle_since{};  // while connections == 0
-    std::weak_ptr<Attachment> newest;
   };
 
   static void refuse(WaitingCall& waiting, ErrorCode code, std::string why);
@@ -197,8 +196,7 @@ class FileService : public rpc::Service {
   [[nodiscard]] Result<Right> right_to_enter(const crypto::Fingerprint& key, const std::string& export_name,
                                              std::string_view token, std::int64_t now_unix_s) const;
   // True: it was there already.
-  [[nodiscard]] Result<bool> join_session(const std::shared_ptr<Attachment>& attachment,
-                                          const schema::AttachRequest& request);
+  [[nodiscard]] Result<bool> join_session(Attachment& attachment, const schema::AttachRequest& request);
   void await_lockers();
   // Which of the locks that the mount says to have it has, as indices into the request's.
   [[nodiscard]] std::vector<std::uint32_t> locks_kept(const Attachment& attachment,

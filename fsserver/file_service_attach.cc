@@ -101,7 +101,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   root.set_handle(exported->nodes().root_handle());
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
-  TUSK_ASSIGN(const bool resumed, join_session(attachment, request));
+  TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
   LogTurns& turns = attachment->session->log_turns();
   turns.skip_to(request.log_answered());
   turns.skip_beyond(request.log_answered(), request.log_answered_beyond());
@@ -191,31 +191,28 @@ void FileService::stop_awaiting(const std::string& session) {
   locks_.end_grace();
 }
 
-Result<bool> FileService::join_session(const std::shared_ptr<Attachment>& attachment,
-                                       const schema::AttachRequest& request) {
+Result<bool> FileService::join_session(Attachment& attachment, const schema::AttachRequest& request) {
   std::shared_ptr<Session> outdated;  // of an export that has been replaced
   bool resumed = true;
   {
     const std::lock_guard lock(mutex_);
-    const SessionKey key{request.export_name(), attachment->peer.key, request.session()};
+    const SessionKey key{request.export_name(), attachment.peer.key, request.session()};
     auto entry = sessions_.find(key);
-    if (entry != sessions_.end() && &entry->second.session->exported() != attachment->exported.get()) {
+    if (entry != sessions_.end() && &entry->second.session->exported() != attachment.exported.get()) {
       outdated = std::move(entry->second.session);
       sessions_.erase(entry);
       entry = sessions_.end();
     }
     if (entry == sessions_.end()) {
       const std::string name =
-          attachment->peer.key.to_text() + "-" + crypto::base64url_encode(as_byte_span(request.session()));
-      TUSK_ASSIGN(auto session, new_session(*attachment, name));
+          attachment.peer.key.to_text() + "-" + crypto::base64url_encode(as_byte_span(request.session()));
+      TUSK_ASSIGN(auto session, new_session(attachment, name));
       entry = sessions_.emplace(key, SessionEntry{.session = std::move(session)}).first;
       resumed = false;
     }
     ++entry->second.connections;
-    if (const auto before = entry->second.newest.lock()) before->superseded = true;
-    entry->second.newest = attachment;
     locks_.mark_away(entry->second.session->number(), false);
-    attachment->session = entry->second.session;
+    attachment.session = entry->second.session;
   }
   if (outdated) end(*outdated);
   return resumed;

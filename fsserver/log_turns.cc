@@ -39,15 +39,13 @@ bool LogTurns::may_be_done(std::uint64_t number) const {
 }
 
 LogTurns::Verdict LogTurns::arrive(const LogTicket& ticket) {
-  std::optional<LogTicket> replaced;  // let go after the mutex
   const std::lock_guard lock(mutex_);
   if (ticket.number < next_) return Verdict::kRepeat;
   // The next one is always let in: all others wait for it.
-  const bool full = early_.size() >= kEarlyLogsMax && !early_.contains(ticket.number);
-  if (full && ticket.number != next_) return Verdict::kFull;
-  // The same number once more: by another connection, after the one before was lost.
-  if (const auto found = early_.find(ticket.number); found != early_.end()) replaced = found->second;
-  early_[ticket.number] = ticket;
+  const std::size_t same = early_.count(ticket.number);
+  const bool full = early_.size() >= kEarlyLogsMax && ticket.number != next_ && same == 0;
+  if (full || same >= kSameLogMax) return Verdict::kFull;
+  early_.emplace(ticket.number, ticket);
   return Verdict::kWaits;
 }
 

@@ -18,6 +18,7 @@ namespace tusk::server {
 struct Attachment;
 
 constexpr std::size_t kEarlyLogsMax = 1024;
+constexpr std::size_t kSameLogMax = 16;  // of one number
 
 // A LOG that has come.
 struct LogTicket {
@@ -63,7 +64,9 @@ class LogTurns {
   std::set<std::uint64_t> beyond_;  // those above that will not come
   std::uint64_t sent_before_ = 0;
   bool taken_ = false;  // somebody has the turn
-  std::map<std::uint64_t, LogTicket> early_;
+  // Of the same number there are several when one came over another connection, too, after the one before was
+  // lost. Which of them is the newer nothing tells: the first is carried out, the others find its answer.
+  std::multimap<std::uint64_t, LogTicket> early_;
 };
 
 }  // namespace tusk::server

@@ -3,20 +3,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "tests/system/wan/bytes.h"
+#include "tests/system/wan/ip_format.h"
 
 namespace tusk::wan {
 namespace {
-
-constexpr std::size_t kIpv4HeaderMin = 20;
-constexpr std::size_t kIpv6Header = 40;
-constexpr std::size_t kUdpHeader = 8;
-constexpr std::size_t kTcpHeaderMin = 20;
-constexpr std::uint8_t kProtocolTcp = 6;
-constexpr std::uint8_t kProtocolUdp = 17;
-
-constexpr std::size_t kIpv4ChecksumAt = 10;
-constexpr std::size_t kUdpChecksumAt = 6;
 
 // A one's complement checksum after one of its 16-bit words has changed (RFC 1624, equation 3).
 std::uint16_t updated_checksum(std::uint16_t checksum, std::uint16_t old_word, std::uint16_t new_word) {

@@ -3,28 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/system/wan/bytes.h"
+#include "tests/system/wan/ip_format.h"
 
 namespace tusk::wan {
 namespace {
 
-constexpr std::size_t kIpv4HeaderMin = 20;
-constexpr std::size_t kIpv6Header = 40;
-constexpr std::size_t kUdpHeader = 8;
-constexpr std::uint8_t kProtocolUdp = 17;
-
-constexpr std::size_t kIpv4LengthAt = 2;
-constexpr std::size_t kIpv4NumberAt = 4;
-constexpr std::size_t kIpv4FragmentAt = 6;
 constexpr std::uint16_t kIpv4FragmentBits = 0x3fff;  // more to come, or not the first
-constexpr std::size_t kIpv4ProtocolAt = 9;
-constexpr std::size_t kIpv4ChecksumAt = 10;
-constexpr std::size_t kIpv4AddressesAt = 12;
-constexpr std::size_t kIpv6LengthAt = 4;
-constexpr std::size_t kIpv6NextAt = 6;
-constexpr std::size_t kIpv6AddressesAt = 8;
-constexpr std::size_t kUdpLengthAt = 4;
-constexpr std::size_t kUdpChecksumAt = 6;
 
 // Of 16-bit words, an odd byte with a zero behind it; not folded.
 std::uint64_t sum_of(std::span<const std::byte> bytes) {

@@ -170,6 +170,26 @@ TEST_F(Logs, OnesThatAreAnsweredAreSkippedBehindTheOneThatHasItsTurn) {
   EXPECT_TRUE(turns.begin(4));
 }
 
+// Over two connections, in whatever order: neither is dropped, one is carried out.
+TEST_F(Logs, TheSameOneTwiceWaitsTwiceAndHasOneTurn) {
+  LogTurns turns;
+  ASSERT_EQ(turns.arrive({.number = 2}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(turns.arrive({.number = 2}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(turns.arrive({.number = 1}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(turns.arrive({.number = 3}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(turns.take()->number, 1u);
+  EXPECT_TRUE(turns.begin(1));
+  ASSERT_EQ(turns.pass()->number, 2u);
+  EXPECT_TRUE(turns.begin(2));
+  ASSERT_EQ(turns.pass()->number, 2u);
+  EXPECT_FALSE(turns.begin(2)) << "it finds the answer of the other";
+  ASSERT_EQ(turns.pass()->number, 3u);
+  EXPECT_TRUE(turns.begin(3));
+  for (std::size_t i = 0; i < kSameLogMax; ++i)
+    EXPECT_EQ(turns.arrive({.number = 9}), LogTurns::Verdict::kWaits);
+  EXPECT_EQ(turns.arrive({.number = 9}), LogTurns::Verdict::kFull);
+}
+
 TEST_F(Logs, WhateverAnAttachSaysOfThemTheyAreCarriedOut) {
   std::mt19937_64 random(2);
   for (char name = 'A'; name <= 'Z'; ++name) {

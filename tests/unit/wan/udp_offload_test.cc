@@ -6,14 +6,12 @@
 #include <string>
 
 #include "proto/base/random.h"
-#include "tests/system/wan/bytes.h"
+#include "tests/system/wan/ip_format.h"
 
 namespace tusk::wan {
 namespace {
 
 using Packet = std::vector<std::byte>;
-
-constexpr std::size_t kIpv4Size = 20, kIpv6Size = 40, kUdpSize = 8;
 
 struct Ports {
   std::uint16_t from = 1111;
@@ -22,27 +20,27 @@ struct Ports {
 
 // The data counts up; checksums are left to the card.
 Packet packet_of(std::size_t data, bool ipv6 = false, Ports ports = {}, unsigned first = 0) {
-  const std::size_t udp = ipv6 ? kIpv6Size : kIpv4Size;
-  Packet packet(udp + kUdpSize + data);
+  const std::size_t udp = ipv6 ? kIpv6Header : kIpv4HeaderMin;
+  Packet packet(udp + kUdpHeader + data);
   packet[0] = static_cast<std::byte>(ipv6 ? 0x60 : 0x45);
   if (ipv6) {
-    put_u16(packet, 4, static_cast<std::uint16_t>(kUdpSize + data));
+    put_u16(packet, 4, static_cast<std::uint16_t>(kUdpHeader + data));
     packet[6] = std::byte{17};
     packet[7] = std::byte{64};
-    for (std::size_t at = 8; at < kIpv6Size; ++at) packet[at] = static_cast<std::byte>(at);
+    for (std::size_t at = 8; at < kIpv6Header; ++at) packet[at] = static_cast<std::byte>(at);
   } else {
     put_u16(packet, 2, static_cast<std::uint16_t>(packet.size()));
     put_u16(packet, 4, 0xfffe);  // its number; the one after the next is 0
     put_u16(packet, 6, 0x4000);  // is not to be cut on the way
     packet[8] = std::byte{64};
     packet[9] = std::byte{17};
-    for (std::size_t at = 12; at < kIpv4Size; ++at) packet[at] = static_cast<std::byte>(at);
+    for (std::size_t at = 12; at < kIpv4HeaderMin; ++at) packet[at] = static_cast<std::byte>(at);
   }
   put_u16(packet, udp, ports.from);
   put_u16(packet, udp + 2, ports.to);
-  put_u16(packet, udp + 4, static_cast<std::uint16_t>(kUdpSize + data));
+  put_u16(packet, udp + 4, static_cast<std::uint16_t>(kUdpHeader + data));
   for (std::size_t at = 0; at < data; ++at)
-    packet[udp + kUdpSize + at] = static_cast<std::byte>((first + at) * 7 + (first + at) / 251);
+    packet[udp + kUdpHeader + at] = static_cast<std::byte>((first + at) * 7 + (first + at) / 251);
   put_u16(packet, udp + 6, 1);  // there is one
   leave_checksum_to_card(packet, *udp_layout_of(packet));
   return packet;
@@ -61,9 +59,9 @@ void expect_valid(Packet packet) {
   ASSERT_TRUE(layout);
   if (!layout->ipv6) {
     EXPECT_EQ(u16(packet, 2), packet.size());
-    EXPECT_EQ(folded_sum(std::span(packet).first(kIpv4Size)), 0xffffu);
+    EXPECT_EQ(folded_sum(std::span(packet).first(kIpv4HeaderMin)), 0xffffu);
   } else {
-    EXPECT_EQ(u16(packet, 4), packet.size() - kIpv6Size);
+    EXPECT_EQ(u16(packet, 4), packet.size() - kIpv6Header);
   }
   ASSERT_TRUE(complete_checksum(packet, layout->udp, 6));
   const auto addresses = layout->ipv6 ? std::span(packet).subspan(8, 32) : std::span(packet).subspan(12, 8);
@@ -140,7 +138,8 @@ TEST_P(UdpOffload, OthersDoNotGoTogether) {
   marked[1] |= std::byte{0x30};  // congestion, or another class
   EXPECT_FALSE(follows(marked));
   Packet cleared = packet_of(100, ipv6);
-  put_u16(cleared, (ipv6 ? kIpv6Size : kIpv4Size) + 6, 0);  // a damaged one, whose checksum says nothing
+  put_u16(cleared, (ipv6 ? kIpv6Header : kIpv4HeaderMin) + 6,
+          0);  // a damaged one, whose checksum says nothing
   EXPECT_FALSE(follows(cleared));
 
   UdpMerger ended;
@@ -173,7 +172,7 @@ TEST(UdpOffload, TouchesNothingElse) {
   Packet later_fragment = packet_of(100);
   put_u16(later_fragment, 6, 0x0010);
   Packet wrong_length = packet_of(100);
-  put_u16(wrong_length, kIpv4Size + 4, 50);
+  put_u16(wrong_length, kIpv4HeaderMin + 4, 50);
   for (const Packet& packet :
        {tcp, fragment, later_fragment, wrong_length, Packet{}, Packet(3, std::byte{0x45})}) {
     UdpMerger merger;
@@ -194,7 +193,7 @@ TEST(UdpOffload, WhatDoesNotFitIsGone) {
   EXPECT_EQ(cutter.next(small), 0u);
   EXPECT_FALSE(cutter.empty());
   Packet out(1500);
-  EXPECT_EQ(cutter.next(out), kIpv4Size + kUdpSize + 1000);
+  EXPECT_EQ(cutter.next(out), kIpv4HeaderMin + kUdpHeader + 1000);
   EXPECT_TRUE(cutter.empty());
 }
 

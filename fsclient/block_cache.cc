@@ -23,42 +23,49 @@ SharedBytes BlockBuffer::lend(const std::shared_ptr<BlockBuffer>& buffer, std::s
 
 BlockCache::Position BlockCache::insert(std::weak_ptr<Inode> inode, std::uint64_t index) {
   const std::lock_guard lock(mutex_);
-  order_.push_front({std::move(inode), index});
-  return order_.begin();
+  useful_.push_front({std::move(inode), index});
+  return useful_.begin();
 }
 
 void BlockCache::remove(Position position) {
   const std::lock_guard lock(mutex_);
-  order_.erase(position);
+  order_of(position).erase(position);
 }
 
 void BlockCache::touch(Position position) {
   const std::lock_guard lock(mutex_);
-  order_.splice(order_.begin(), order_, position);
+  useful_.splice(useful_.begin(), order_of(position), position);
+  position->spent = false;
 }
 
-void BlockCache::make_coldest(Position position) {
+void BlockCache::note_spent(Position position) {
   const std::lock_guard lock(mutex_);
-  order_.splice(order_.end(), order_, position);
+  spent_.splice(spent_.begin(), order_of(position), position);
+  position->spent = true;
 }
 
-std::list<BlockCache::Entry>::size_type BlockCache::size() {
+BlockCache::Order::size_type BlockCache::size(const Order& order) {
   const std::lock_guard lock(mutex_);
-  return order_.size();
+  return order.size();
 }
 
 // A block that turns out not to be evictable is out of the way for the next attempt.
-BlockCache::Entry BlockCache::take_coldest_to_front() {
+BlockCache::Entry BlockCache::take_coldest_to_front(Order& order) {
   const std::lock_guard lock(mutex_);
-  if (order_.empty()) return {};
-  order_.splice(order_.begin(), order_, std::prev(order_.end()));
-  return order_.front();
+  if (order.empty()) return {};
+  order.splice(order.begin(), order, std::prev(order.end()));
+  return order.front();
 }
 
 void BlockCache::trim() {
+  trim(spent_);
+  trim(useful_);
+}
+
+void BlockCache::trim(Order& order) {
   if (!budget_->exceeded()) return;
-  for (auto attempts = size(); attempts > 0 && budget_->exceeded(); --attempts) {
-    const Entry entry = take_coldest_to_front();
+  for (auto attempts = size(order); attempts > 0 && budget_->exceeded(); --attempts) {
+    const Entry entry = take_coldest_to_front(order);
     const std::shared_ptr<Inode> inode = entry.inode.lock();
     if (!inode) continue;  // it takes its blocks along as it goes
     const std::lock_guard lock(inode->mutex);

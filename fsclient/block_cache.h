@@ -104,6 +104,7 @@ class BlockCache {
   struct Entry {
     std::weak_ptr<Inode> inode;
     std::uint64_t index = 0;
+    bool spent = false;
   };
   using Position = std::list<Entry>::iterator;
 
@@ -115,19 +116,27 @@ class BlockCache {
   // All thread-safe; may be called with the block's inode locked.
   [[nodiscard]] Position insert(std::weak_ptr<Inode> inode, std::uint64_t index);
   void remove(Position position);
-  void touch(Position position);         // of use just now
-  void make_coldest(Position position);  // to be evicted first
+  void touch(Position position);  // of use just now
+  // A reader in order has passed it: evicted before all that are not, but after those that were passed earlier.
+  // A kernel that is short of memory drops pages that it read ahead, and asks for them once more: a file that
+  // was 100 MiB ahead then waited a second for each, behind all that was on its way.
+  void note_spent(Position position);
 
   // Evicts until the cap holds again or nothing more can go. No lock may be held.
   void trim();
 
  private:
-  [[nodiscard]] std::list<Entry>::size_type size();
-  [[nodiscard]] Entry take_coldest_to_front();
+  using Order = std::list<Entry>;  // front: of use last
+
+  [[nodiscard]] Order& order_of(Position position) { return position->spent ? spent_ : useful_; }
+  void trim(Order& order);
+  [[nodiscard]] Order::size_type size(const Order& order);
+  [[nodiscard]] Entry take_coldest_to_front(Order& order);
 
   const std::shared_ptr<MemoryBudget> budget_;
   std::mutex mutex_;
-  std::list<Entry> order_;  // front: of use last
+  Order useful_;
+  Order spent_;
 };
 
 }  // namespace tusk::client

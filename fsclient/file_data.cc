@@ -226,11 +226,11 @@ void FileData::release(Interval range) {
   }
 }
 
-void FileData::make_coldest(Interval range) {
+void FileData::note_spent(Interval range) {
   for (auto place = blocks_.lower_bound(index_of(range.begin)); place != blocks_.end() && !range.empty();
        ++place) {
     if (extent_of(place->first).end > range.end) break;
-    cache_.make_coldest(place->second.position);
+    cache_.note_spent(place->second.position);
   }
 }
 

@@ -101,7 +101,7 @@ class FileData {
   void release(Interval range);
 
   // A reader in a hurry has seen them; the kernel caches them now.
-  void make_coldest(Interval range);
+  void note_spent(Interval range);
   void touch(Interval range);
 
   // ---- writing

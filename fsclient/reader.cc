@@ -124,7 +124,7 @@ void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) 
   if (op.entered > 0) after.add([this, size = op.entered] { leave(size); });
   FileData& data = op.file->inode->file->data;
   if (op.file->read_ahead.sequential())
-    data.make_coldest(op.held);
+    data.note_spent(op.held);
   else
     data.touch(op.held);
   data.release(op.held);

@@ -275,6 +275,24 @@ TEST_F(Reading, EqualStepsAreFetchedAheadWithoutWhatLiesBetween) {
   EXPECT_LE(filesystem->counters().fetched.load() - before, 2 * 25 * 64 * kKiB);
 }
 
+class ShortOfPages : public Client {
+ protected:
+  ShortOfPages() : Client({.cache_bytes = 16 * kMiB}) {}
+};
+
+TEST_F(ShortOfPages, WhatTheKernelDroppedAndAsksForOnceMoreIsStillHere) {
+  const std::string content = pattern(60 * kMiB);
+  server.put("a", content);
+  const Handle file = open("a");
+  for (ByteCount offset = 0; offset < content.size(); offset += kMiB) {
+    EXPECT_TRUE(read(file, offset, kMiB) == content.substr(offset, kMiB)) << offset;
+    const ByteCount dropped = offset - std::min(offset, 3 * kMiB);
+    EXPECT_TRUE(read(file, dropped, kMiB) == content.substr(dropped, kMiB)) << dropped;
+  }
+  EXPECT_EQ(filesystem->counters().fetched.load(), content.size());
+  EXPECT_LE(filesystem->cache_used(), 18 * kMiB);
+}
+
 class SmallMemory : public Client {
  protected:
   SmallMemory() : Client({.cache_bytes = 4 * kBlockSize}) {}

@@ -1,5 +1,7 @@
 #include "fsclient/block_cache.h"
 
+#include <utility>
+
 #include "fsclient/inode.h"
 
 namespace tusk::client {
@@ -40,8 +42,8 @@ void BlockCache::touch(Position position) {
 
 void BlockCache::note_spent(Position position) {
   const std::lock_guard lock(mutex_);
-  spent_.splice(spent_.begin(), order_of(position), position);
-  position->spent = true;
+  if (std::exchange(position->spent, true)) return;  // looked at once more: that is all the kernel needs
+  spent_.splice(spent_.begin(), useful_, position);
 }
 
 BlockCache::Order::size_type BlockCache::size(const Order& order) {

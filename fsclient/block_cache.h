@@ -117,9 +117,9 @@ class BlockCache {
   [[nodiscard]] Position insert(std::weak_ptr<Inode> inode, std::uint64_t index);
   void remove(Position position);
   void touch(Position position);  // of use just now
-  // A reader in order has passed it: evicted before all that are not, but after those that were passed earlier.
-  // A kernel that is short of memory drops pages that it read ahead, and asks for them once more: a file that
-  // was 100 MiB ahead then waited a second for each, behind all that was on its way.
+  // A reader in order has passed it: evicted before all that are not, but after those that were passed
+  // earlier. A kernel that is short of memory drops pages that it read ahead, and asks for them once more: a
+  // file that was 100 MiB ahead then waited a second for each, behind all that was on its way.
   void note_spent(Position position);
 
   // Evicts until the cap holds again or nothing more can go. No lock may be held.

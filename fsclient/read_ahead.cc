@@ -27,7 +27,7 @@ ReadAheadAdvice ReadAhead::observe(Interval read, bool waited, ByteCount size,
   } else {
     // What a reader in order is about to get anyway is out of order at most.
     const bool coming = std::ranges::any_of(
-        runs_, [&](const Run& other) { return other.begin <= read.begin && read.end <= other.requested; });
+        runs_, [&](const Run& other) { return other.begin <= read.begin && read.end <= other.reach(); });
     if (!coming) {
       ReadSteps::Advice steps =
           steps_.observe(read, waited, size, std::min(limits.window_max, limits.room), kGrainInOrder);
@@ -41,6 +41,7 @@ ReadAheadAdvice ReadAhead::observe(Interval read, bool waited, ByteCount size,
   grow_together(*run);
   run->used = ++uses_;
   newest_ = static_cast<std::size_t>(run - runs_.data());
+  bet_on(*run, read, size, limits);
   if (believed(*run, waited)) plan(*run, waited, size, limits, advice);
   return advice;
 }
@@ -102,6 +103,7 @@ void ReadAhead::grow_together(Run& run) {
     run.end = std::max(run.end, other.end);
     run.requested = std::max(run.requested, other.requested);
     run.window = std::max(run.window, other.window);
+    run.burst = std::max(run.burst, other.burst);
     run.returned = run.returned || other.returned;
     run.hungry_in = std::max(run.hungry_in, other.hungry_in);
     run.continued = true;
@@ -112,7 +114,12 @@ void ReadAhead::grow_together(Run& run) {
 void ReadAhead::turn_away(Interval read, ReadAheadAdvice& advice) {
   for (Run& run : runs_) {
     if (run.window == 0 || run.returned || run.near(read)) continue;
-    if (run.requested > run.end) advice.give_up.push_back({run.end, run.requested});
+    // But what it wants now, if that was bet on: whole blocks, as they were asked for.
+    const ByteCount wanted = read.begin / kGrainInOrder * kGrainInOrder;
+    const ByteCount beyond = (read.end + kGrainInOrder - 1) / kGrainInOrder * kGrainInOrder;
+    for (const Interval& left : {Interval{run.end, std::min(run.requested, std::max(run.end, wanted))},
+                                 Interval{std::max(run.end, beyond), run.requested}})
+      if (left.begin < left.end) advice.give_up.push_back(left);
     run.window = 0;
     run.requested = 0;
   }
@@ -128,15 +135,24 @@ bool ReadAhead::believed(const Run& run, bool waited) const {
   return run.continued && length >= std::max(kProof, 2 * steps_.length_at(run.begin));
 }
 
+void ReadAhead::bet_on(Run& run, Interval read, ByteCount size, const ReadAheadLimits& limits) {
+  if (bet_ == Bet::kNone && read.begin == 0 && read.size() >= kBulkRead && read.end < size &&
+      limits.burst > 0) {
+    bet_ = Bet::kOpen;
+    run.burst = limits.burst;
+  }
+  if (size > kBulkRead && run.begin == 0 && run.end >= std::min(size, kLongRead)) bet_ = Bet::kWon;
+}
+
 void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimits& limits,
                      ReadAheadAdvice& advice) {
   if (waited && run.hungry_in != limits.period) {
     run.hungry_in = limits.period;
     advice.hungry = true;
   }
-  const ByteCount most = std::min(limits.window_max, trusted(run.end - run.begin));
+  const ByteCount most = std::max(run.burst, std::min(limits.window_max, trusted(run.end - run.begin)));
   if (run.window == 0)
-    run.window = kWindowFirst;
+    run.window = std::max(run.burst, kWindowFirst);
   else if (waited)
     run.window *= 4;
   run.window = std::min(run.window, most);

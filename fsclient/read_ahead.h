@@ -8,6 +8,10 @@
 // twice what was read, until that was much (kLongRead): who reads the head, the tail and five megabytes, as
 // ffprobe does, must not pull in tens of them.
 //
+// Who begins at the start with as much as cp, rsync and cat do (kBulkRead) mostly goes to the end: that is a
+// bet, as far as the limits allow (ReadAheadLimits::burst), and what became of it tells whether to bet again.
+// Without it a file's first round trips fill a long line by a half.
+//
 // A read elsewhere is a jump: what was to be fetched for the run that was left is given up. Unless its reader
 // has been seen to come back: then several readers share the file. Jumps in equal steps are ReadSteps'.
 //
@@ -30,6 +34,8 @@ namespace tusk::client {
 struct ReadAheadLimits {
   ByteCount window_max = 0;  // one reader's share of four bandwidth-delay products, or of the mount's memory
   std::uint64_t period = 0;  // of StreamCensus
+  // How far whoever begins with a large read (kBulkRead) is believed at once; 0: such have stopped early.
+  ByteCount burst = 0;
   // What may be asked for now: memory that a fetch is on its way to cannot be given to anything else.
   ByteCount room = ~ByteCount{0};
 };
@@ -51,6 +57,8 @@ class ReadAhead {
   // Who has read so much in order goes to the end, mostly: for each further byte so many more.
   static constexpr ByteCount kLongRead = 16 * 1024 * 1024;
   static constexpr ByteCount kLongTrust = 6;
+  // The kernel makes this of a first read of 128 KiB.
+  static constexpr ByteCount kBulkRead = 512 * 1024;
   static constexpr ByteCount kStepMax = 4 * 1024 * 1024;
   // The kernel's own read-ahead, doubled when a program announces to read in order; of the last so many bytes
   // half may be holes.
@@ -74,6 +82,9 @@ class ReadAhead {
   [[nodiscard]] bool sequential() const { return runs_[newest_].window > 0; }
   [[nodiscard]] ByteCount window() const { return runs_[newest_].window; }
   [[nodiscard]] ByteCount grain() const;
+  // Won: somebody read far from the start in order, whether that was bet on or not.
+  enum class Bet : std::uint8_t { kNone, kOpen, kWon };
+  [[nodiscard]] Bet bet() const { return bet_; }
   // What was asked for ahead of readers in order and may still be on its way.
   [[nodiscard]] std::vector<Interval> pending() const;
 
@@ -83,6 +94,7 @@ class ReadAhead {
     ByteCount end = 0;        // one past the furthest byte read
     ByteCount requested = 0;  // one past the furthest byte asked for ahead
     ByteCount window = 0;
+    ByteCount burst = 0;          // how far it was believed at its first read
     bool continued = false;       // by a second read
     bool returned = false;        // after another place was read
     std::uint64_t hungry_in = 0;  // the last period in which it waited
@@ -90,8 +102,13 @@ class ReadAhead {
 
     IntervalSet holes;  // not read, within kReorderSlack of the end
 
+    // As far as its reader is believed to come. A bet is none of that before it is won: who seeks into what
+    // was bet on should not wait behind it.
+    [[nodiscard]] ByteCount reach() const {
+      return burst > 0 && end - begin < kLongRead ? std::min(requested, end + kBurst) : requested;
+    }
     [[nodiscard]] bool near(Interval read) const {
-      return read.end + kReorderSlack >= begin && read.begin <= std::max(end, requested) + kReorderSlack;
+      return read.end + kReorderSlack >= begin && read.begin <= std::max(end, reach()) + kReorderSlack;
     }
     [[nodiscard]] bool takes_in(Interval read) const;
   };
@@ -102,6 +119,7 @@ class ReadAhead {
   void grow_together(Run& run);
   void turn_away(Interval read, ReadAheadAdvice& advice);
   [[nodiscard]] bool believed(const Run& run, bool waited) const;
+  void bet_on(Run& run, Interval read, ByteCount size, const ReadAheadLimits& limits);
   static void plan(Run& run, bool waited, ByteCount size, const ReadAheadLimits& limits,
                    ReadAheadAdvice& advice);
 
@@ -111,6 +129,7 @@ class ReadAhead {
   ReadSteps steps_;
   bool in_steps_ = false;     // the newest read
   std::uint32_t lonely_ = 0;  // misses in a row that fit nothing
+  Bet bet_ = Bet::kNone;
 };
 
 }  // namespace tusk::client

@@ -154,9 +154,13 @@ ByteCount Reader::room_ahead() const {
 
 ReadAheadAdvice Reader::observe(OpenFile& file, Interval range, bool waited) {
   const std::uint64_t period = census_.period(core_.scheduler.now());
-  ReadAheadAdvice advice =
-      file.read_ahead.observe(range, waited, file.inode->size(),
-                              {.window_max = window_max(), .period = period, .room = room_ahead()});
+  const ByteCount most = window_max();
+  ReadAheadAdvice advice = file.read_ahead.observe(range, waited, file.inode->size(),
+                                                   {.window_max = most,
+                                                    .period = period,
+                                                    .burst = bets_ ? std::max(most, bet_max()) : 0,
+                                                    .room = room_ahead()});
+  if (file.read_ahead.bet() == ReadAhead::Bet::kWon) bets_ = true;
   if (advice.hungry) census_.add();
   return advice;
 }
@@ -203,6 +207,7 @@ void Reader::give_up(FileData& data, Interval range, Deferred& after) {
 void Reader::handle_close(const std::shared_ptr<OpenFile>& file) {
   Deferred after;
   const std::lock_guard lock(file->inode->mutex);
+  if (file->read_ahead.bet() == ReadAhead::Bet::kOpen) bets_ = false;
   if (!file->inode->file) return;
   FileData& data = file->inode->file->data;
   if (file->inode->open_files.empty()) return give_up(data, kWholeFile, after);
@@ -241,8 +246,9 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
   read.set_compress(core_.path.slow());
   request.reply_body = fetch->target;
-  const bool interactive = !fetch->read_ahead && fetch->range.size() <= kInteractiveMax;
-  request.priority = interactive ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
+  // What a program waits for and nobody had asked for ahead: the first block of a stream, the one after a
+  // seek, one that the kernel dropped. A hundred megabytes may be on their way before it.
+  request.priority = fetch->read_ahead ? rpc::Priority::kBulk : rpc::Priority::kInteractive;
   const rpc::CallId id = core_.remote.transfer(
       std::move(request), schema::Reply::kRead, [this, file, fetch](Result<rpc::CallReply> reply) mutable {
         if (!reply || !reply->message.read().compressed()) return finish(file, fetch, std::move(reply));

@@ -308,7 +308,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   const bool data = probing || (data_allowed && exchanges_.has_outgoing());
   const bool challenge_due = challenge_ && challenge_->resend_at <= now;
   if (!ack_due && !has_control() && !challenge_due && !data) {
-    if (data_allowed) note_app_limited();
+    if (data_allowed) note_app_limited(now);
     return std::nullopt;
   }
   // A probe stays small, so that it passes even where large packets stopped to.
@@ -335,9 +335,10 @@ void Connection::repeat_urgent(TimePoint now) {
   while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window())) repair(*frame);
 }
 
-void Connection::note_app_limited() {
-  if (!exchanges_.has_outgoing())
-    app_limited_until_ = sent_.delivered() + std::max<ByteCount>(sent_.in_flight(), 1);
+void Connection::note_app_limited(TimePoint now) {
+  if (exchanges_.has_outgoing()) return;
+  if (!idle_since_) idle_since_ = now;
+  app_limited_until_ = sent_.delivered() + std::max<ByteCount>(sent_.in_flight(), 1);
 }
 
 Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
@@ -347,6 +348,7 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
   if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
   sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
   if (eliciting) {
+    if (idle_since_) idle_ += now - *std::exchange(idle_since_, std::nullopt);
     pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst());
     last_eliciting_sent_ = now;
   }
@@ -446,7 +448,9 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
         {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
          static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size()),
          outgoing->repair});
-    if (outgoing->small_and_urgent) copies_.handle_sent(now, assembly.frames.back(), rtt_.smoothed());
+    if (outgoing->urgent_size > 0)
+      copies_.handle_sent(now, assembly.frames.back(), outgoing->urgent_size, rtt_.smoothed(),
+                          congestion_->pacing_rate());
   }
 }
 
@@ -463,7 +467,7 @@ std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std:
 }
 
 Connection::Packet Connection::poll_capacity_probe(TimePoint now, std::span<std::byte> payload) {
-  note_app_limited();
+  note_app_limited(now);
   capacity_probe_.handle_sent(now, mtu_.datagram_size());
   Assembly assembly(payload.first(mtu_.datagram_size() - kOverhead), frames_);
   write_frame(wire::PingFrame{}, assembly.writer);
@@ -561,6 +565,7 @@ ConnectionStats Connection::stats() const {
   stats.in_flight = sent_.in_flight();
   stats.window = congestion_->window();
   stats.pacing_rate = congestion_->pacing_rate();
+  stats.idle = idle_;
   stats.congestion_state = congestion_->state();
   stats.background = background_;
   return stats;

@@ -77,6 +77,7 @@ struct ConnectionStats {
   ByteCount in_flight = 0;
   ByteCount window = 0;
   double pacing_rate = 0;
+  Duration idle{};  // in all, in which nothing was there to be sent though it could have been
   std::string_view congestion_state;
   bool background = false;  // the priority
 };
@@ -171,7 +172,7 @@ class Connection {
   [[nodiscard]] Duration keep_alive() const;
   [[nodiscard]] bool may_send_data(TimePoint now) const;
   void repeat_urgent(TimePoint now);
-  void note_app_limited();
+  void note_app_limited(TimePoint now);
   void update_receive_rate(TimePoint now, std::size_t size);
 
   const Role role_;
@@ -219,6 +220,8 @@ class Connection {
   bool background_;
   static constexpr Duration kKeepAliveMin = std::chrono::seconds(1);
   Duration keep_alive_max_ = kNever.time_since_epoch();
+  std::optional<TimePoint> idle_since_;  // nothing to send, though there was room
+  Duration idle_{};
   ByteCount app_limited_until_ = 0;  // delivered bytes; below: samples are app-limited
 
   ByteCount bytes_sent_ = 0;

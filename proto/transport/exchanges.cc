@@ -241,8 +241,7 @@ std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, Out
   }
   if (!lost) unsent_bytes_ -= out.piece.data.size();
   out.repair = lost;
-  out.small_and_urgent = !lost && message.priority() == wire::Priority::kInteractive &&
-                         message.size() <= ProactiveCopies::kMessageMax;
+  if (!lost && message.priority() == wire::Priority::kInteractive) out.urgent_size = message.size();
   return out;
 }
 

@@ -81,7 +81,7 @@ class Exchanges {
     OutgoingMessage::Piece piece;
     bool body_fills_packet = false;   // written without a length, so it must come last
     bool repair = false;              // goes out again
-    bool small_and_urgent = false;    // goes out for the first time, and somebody waits for all of it
+    ByteCount urgent_size = 0;        // of its message; 0: a repair, or nobody waits for all of it
     wire::MessageHeaderFrame header;  // when piece.part is kHeader
   };
   [[nodiscard]] std::optional<Outgoing> next_outgoing(std::size_t room);

@@ -17,14 +17,22 @@ namespace tusk::transport {
 
 class ProactiveCopies {
  public:
-  // Header and body of a message that counts as small: what a few packets carry.
+  // Header and body of a message that counts as small: what a few packets carry, or the line within a small
+  // part of the round trip that a loss costs (the head of a file that is opened: hundreds of packets, of
+  // which on a path that loses one in a hundred some are always lost).
   static constexpr ByteCount kMessageMax = 16 * 1024;
+  static constexpr Duration kMessageTimeMax = 12ms;
   // What a copy costs: a packet's time at 1 Gbit/s and some of both ends' processors. What it saves is a
   // round trip, as often as packets get lost: at 100 ms it is worth its price from one loss in 5000 on.
   static constexpr Duration kCost = 20us;
 
-  // A piece of a small, urgent message went out for the first time.
-  void handle_sent(TimePoint now, const SentFrame& frame, Duration rtt) {
+  // A piece of an urgent message of `size` bytes went out for the first time, at `rate` (bytes/s).
+  void handle_sent(TimePoint now, const SentFrame& frame, ByteCount size, Duration rtt, double rate) {
+    const Duration line_time = std::min(rtt / 8, kMessageTimeMax);
+    const auto quick = static_cast<ByteCount>(rate * to_seconds(line_time));
+    const bool small = size <= kMessageMax;
+    const bool clean = lost_ == 0 && settled_ > kFirstSteps;
+    if (!small && (size > quick || clean)) return;
     if (loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost))
       waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
@@ -78,6 +86,7 @@ class ProactiveCopies {
   static constexpr Duration kRttMax = 300ms;
   // A new path is taken for one that loses packets: a mount's first steps are the ones that people watch,
   // from 20 ms on.
+  static constexpr double kFirstSteps = 1000;  // for what is not small: the head of a first file
   static constexpr double kSettledBefore = 1000;
   static constexpr double kLostBefore = 1;
 

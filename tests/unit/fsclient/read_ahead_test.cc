@@ -97,6 +97,31 @@ TEST(ReadInOrder, WhoHasReadFarIsBelievedToGoOn) {
   }
 }
 
+// A line of 1 Gbit/s and 200 ms holds 25 MB: what was asked for in steps left it idle for half the first
+// second.
+TEST(ReadInOrder, WhoBeginsAsACopyIsBelievedAtOnce) {
+  constexpr ReadAheadLimits limits{.window_max = 64 * kMiB, .period = 1, .burst = 64 * kMiB};
+  FileReader file;
+  EXPECT_THAT(file.read(0, ReadAhead::kBulkRead, limits).fetch,
+              testing::ElementsAre(Interval{ReadAhead::kBulkRead, ReadAhead::kBulkRead + 64 * kMiB}));
+  EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kOpen);
+  for (ByteCount at = ReadAhead::kBulkRead; at < ReadAhead::kLongRead; at += kMiB) {
+    EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kOpen) << at;
+    (void)file.read(at, kMiB, limits);
+  }
+  EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kWon);
+}
+
+TEST(ReadInOrder, WhoBeginsWithLittleOrElsewhereIsNotBetOn) {
+  constexpr ReadAheadLimits limits{.window_max = 64 * kMiB, .period = 1, .burst = 64 * kMiB};
+  for (const auto& [at, length] : {std::pair{ByteCount{0}, 256 * kKiB}, {kMiB, kMiB}}) {
+    FileReader file;
+    (void)file.read(at, length, limits);
+    EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kNone);
+    EXPECT_LE(file.moved, length + ReadAhead::kWindowFirst);
+  }
+}
+
 TEST(ReadInOrder, OneThatNeverWaitsKeepsASmallWindow) {
   FileReader file;
   file.read_in_order(0, 100 * kMiB);

@@ -275,6 +275,27 @@ TEST_F(Reading, EqualStepsAreFetchedAheadWithoutWhatLiesBetween) {
   EXPECT_LE(filesystem->counters().fetched.load() - before, 2 * 25 * 64 * kKiB);
 }
 
+// `file` looks at the first MiB of each film, cp takes them whole.
+TEST_F(Reading, ACopyIsBelievedAtOnceUnlessTheLastOneStoppedEarly) {
+  const auto asked_ahead_at_the_start = [this](const std::string& name, ByteCount read_all) {
+    scheduler.advance(2 * StreamCensus::kPeriod);
+    const Handle file = open(name);
+    const auto answer = begin_read(file, 0, kMiB);
+    const std::uint64_t calls = server.waiting().size();
+    EXPECT_EQ(text_of(finished(answer)).size(), kMiB);
+    for (ByteCount at = kMiB; at < read_all; at += kMiB) (void)read(file, at, kMiB);
+    close(file);
+    return calls * kBlockSize;
+  };
+  for (const char* name : {"copied", "looked at", "looked at too", "copied later", "copied last"})
+    server.put(name, pattern(40 * kMiB));
+  EXPECT_GE(asked_ahead_at_the_start("copied", 20 * kMiB), 30 * kMiB);
+  EXPECT_GE(asked_ahead_at_the_start("looked at", kMiB), 30 * kMiB);
+  EXPECT_LE(asked_ahead_at_the_start("looked at too", kMiB), 4 * kMiB);
+  EXPECT_LE(asked_ahead_at_the_start("copied later", 20 * kMiB), 4 * kMiB);
+  EXPECT_GE(asked_ahead_at_the_start("copied last", 20 * kMiB), 30 * kMiB);
+}
+
 class ShortOfPages : public Client {
  protected:
   ShortOfPages() : Client({.cache_bytes = 16 * kMiB}) {}

@@ -7,6 +7,8 @@ namespace {
 
 constexpr Duration kRtt = 100ms;
 constexpr ByteCount kWindow = 1 << 20;
+constexpr ByteCount kSmall = 100;
+constexpr double kRate = 125e6;  // bytes/s
 
 SentFrame frame(std::uint64_t exchange, std::uint32_t length = 100) {
   return {SentFrame::Kind::kBody, wire::ExchangeId(exchange), 0, length};
@@ -23,7 +25,7 @@ struct ProactiveCopiesTest : testing::Test {
 };
 
 TEST_F(ProactiveCopiesTest, ComeALittleLaterAndOnce) {
-  copies_.handle_sent(now_, frame(7), kRtt);
+  copies_.handle_sent(now_, frame(7), kSmall, kRtt, kRate);
   EXPECT_FALSE(copies_.take_due(now_, 0, kWindow));
   const TimePoint due = copies_.next_timeout();
   EXPECT_GT(due, now_);
@@ -35,12 +37,29 @@ TEST_F(ProactiveCopiesTest, ComeALittleLaterAndOnce) {
   EXPECT_EQ(copies_.next_timeout(), kNever);
 }
 
+// The head of a file comes with its OPEN: 512 KiB are 4 ms at 1 Gbit/s, and 40 at 100 Mbit/s.
+TEST_F(ProactiveCopiesTest, AreForWhatTakesTheLineLittleTime) {
+  constexpr ByteCount kHead = 512 * 1024;
+  copies_.handle_settled(1100, 0);
+  copies_.handle_sent(now_, frame(1), kHead, kRtt, kRate);
+  EXPECT_EQ(copies_.next_timeout(), kNever) << "nothing gets lost, it seems";
+  copies_.handle_settled(300, 1);
+  copies_.handle_sent(now_, frame(1), kHead, kRtt, kRate / 10);
+  EXPECT_EQ(copies_.next_timeout(), kNever);
+  copies_.handle_sent(now_, frame(2), 4 * kHead, kRtt, kRate);
+  EXPECT_EQ(copies_.next_timeout(), kNever);
+  copies_.handle_sent(now_, frame(3), kHead, kRtt / 4, kRate);
+  EXPECT_EQ(copies_.next_timeout(), kNever) << "a loss costs less there";
+  copies_.handle_sent(now_, frame(4), kHead, kRtt, kRate);
+  EXPECT_NE(copies_.next_timeout(), kNever);
+}
+
 TEST_F(ProactiveCopiesTest, EndOnAPathThatLosesNothingAndBeginAgainWhenItDoes) {
   copies_.handle_settled(4100, 0);
-  copies_.handle_sent(now_, frame(1), kRtt);
+  copies_.handle_sent(now_, frame(1), kSmall, kRtt, kRate);
   EXPECT_EQ(copies_.next_timeout(), kNever);
   copies_.handle_settled(300, 1);
-  copies_.handle_sent(now_, frame(2), kRtt);
+  copies_.handle_sent(now_, frame(2), kSmall, kRtt, kRate);
   EXPECT_NE(copies_.next_timeout(), kNever);
 }
 
@@ -48,22 +67,22 @@ TEST_F(ProactiveCopiesTest, EndOnAPathThatLosesNothingAndBeginAgainWhenItDoes) {
 TEST_F(ProactiveCopiesTest, GoOnThroughALuckyTime) {
   copies_.handle_settled(40'000, 40);
   copies_.handle_settled(10'000, 0);
-  copies_.handle_sent(now_, frame(1), kRtt);
+  copies_.handle_sent(now_, frame(1), kSmall, kRtt, kRate);
   EXPECT_NE(copies_.next_timeout(), kNever);
 }
 
 TEST_F(ProactiveCopiesTest, AreNotForPathsWhereALossCostsLess) {
-  copies_.handle_sent(now_, frame(1), 10ms);
+  copies_.handle_sent(now_, frame(1), kSmall, 10ms, kRate);
   EXPECT_EQ(copies_.next_timeout(), kNever);
   copies_.handle_settled(10'000, 100);
-  copies_.handle_sent(now_, frame(2), 10ms);
+  copies_.handle_sent(now_, frame(2), kSmall, 10ms, kRate);
   EXPECT_NE(copies_.next_timeout(), kNever);
 }
 
 TEST_F(ProactiveCopiesTest, LossOfLongAgoIsForgotten) {
   copies_.handle_settled(10'000, 100);
   for (int i = 0; i < 50; ++i) copies_.handle_settled(5'000, 0);
-  copies_.handle_sent(now_, frame(1), kRtt);
+  copies_.handle_sent(now_, frame(1), kSmall, kRtt, kRate);
   EXPECT_EQ(copies_.next_timeout(), kNever);
 }
 
@@ -91,7 +110,7 @@ TEST_F(ProactiveCopiesTest, AreASmallPartOfAFullLine) {
   constexpr ByteCount kSent = 64ull << 20;
   for (ByteCount sent = 0; sent < kSent; sent += 1400) {
     copies_.handle_bytes_sent(1400);
-    copies_.handle_sent(now_, frame(sent, 1400), kRtt);
+    copies_.handle_sent(now_, frame(sent, 1400), kSmall, kRtt, kRate);
     if (const auto copy = copies_.take_due(now_ + 1s, kWindow, kWindow)) copied += copy->length;
   }
   EXPECT_GT(copied, kSent / 20);

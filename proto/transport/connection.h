@@ -77,7 +77,7 @@ struct ConnectionStats {
   ByteCount in_flight = 0;
   ByteCount window = 0;
   double pacing_rate = 0;
-  Duration idle{};  // in all, in which nothing was there to be sent though it could have been
+  Duration idle{};  // with nothing to send though it could have been sent, in all, before what was sent last
   std::string_view congestion_state;
   bool background = false;  // the priority
 };

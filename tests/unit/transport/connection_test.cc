@@ -322,6 +322,20 @@ TEST_F(ClientConnectionTest, HavingNothingToDoItSleeps) {
   EXPECT_GT(connection_.next_timeout(), now_);
 }
 
+TEST_F(ClientConnectionTest, KnowsHowLongItHadNothingToSend) {
+  settle();
+  (void)packets();
+  wait(2s);
+  const Duration before = connection_.stats().idle;
+  open(4 << 20);
+  (void)packets();
+  const Duration idle = connection_.stats().idle;
+  EXPECT_GE(idle - before, 2s);
+  wait(50ms);  // its window is full: that is not idle
+  (void)packets();
+  EXPECT_EQ(connection_.stats().idle, idle);
+}
+
 TEST_F(ClientConnectionTest, ASilentPeerCostsBoundedTraffic) {
   settle();
   open(4 << 20);

@@ -191,6 +191,7 @@ class Sessions(unittest.TestCase):
         written = json.loads((self.folder / "results.json").read_text())
         self.assertEqual(written["cells"]["one"]["figures"][0]["value"], 5)
         self.assertEqual(written["commit"], "abc")
+        self.assertGreaterEqual(written["cells"]["one"]["page_refaults"], 0)
 
     def test_a_run_is_taken_up_where_it_was_and_failures_are_tried_again(self):
         session = self.session()

@@ -17,6 +17,15 @@ MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+def page_refaults():
+    """Pages of files that the kernel has dropped and soon needed again, since it started."""
+    for line in pathlib.Path("/proc/vmstat").read_text().splitlines():
+        name, value = line.split()
+        if name == "workingset_refault_file":
+            return int(value)
+    return 0
+
+
 # --- Timing -----------------------------------------------------------------------------------------
 
 

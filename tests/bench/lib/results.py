@@ -24,6 +24,7 @@ import traceback
 
 from lib import ROOT
 from lib import tables
+from lib.measuring import page_refaults
 import harness
 
 # Arguments that say how to run, not what is measured: they may differ when a run is taken up again.
@@ -150,7 +151,7 @@ class Session:
             print(f"{key}: measured before", flush=True)
             return self.cells[key]
         print(key, flush=True)
-        start, load = time.monotonic(), os.getloadavg()[0]
+        start, load, refaults = time.monotonic(), os.getloadavg()[0], page_refaults()
         runs, error = [], None
         try:
             for _ in range(self.arguments.repeat):
@@ -166,7 +167,8 @@ class Session:
                 traceback.print_exc()
         self.cells[key] = {"figures": [dataclasses.asdict(figure) for figure in median_of(runs)],
                            "details": runs[-1].details, "seconds": round(time.monotonic() - start, 2),
-                           "load_before": load, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+                           "load_before": load, "page_refaults": page_refaults() - refaults,
+                           "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         if error:
             self.cells[key]["error"] = error
         self._save()

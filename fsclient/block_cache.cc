@@ -1,5 +1,6 @@
 #include "fsclient/block_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "fsclient/inode.h"
@@ -59,14 +60,17 @@ BlockCache::Entry BlockCache::take_coldest_to_front(Order& order) {
   return order.front();
 }
 
+// What has just been passed is worth more than what nobody has asked for in a long time.
 void BlockCache::trim() {
-  trim(spent_);
-  trim(useful_);
+  trim(spent_, budget_->cap() / kSpentShare / kBlockSize);
+  trim(useful_, 0);
+  trim(spent_, 0);
 }
 
-void BlockCache::trim(Order& order) {
+void BlockCache::trim(Order& order, Order::size_type left) {
   if (!budget_->exceeded()) return;
-  for (auto attempts = size(order); attempts > 0 && budget_->exceeded(); --attempts) {
+  const auto there = size(order);
+  for (auto attempts = there - std::min(there, left); attempts > 0 && budget_->exceeded(); --attempts) {
     const Entry entry = take_coldest_to_front(order);
     const std::shared_ptr<Inode> inode = entry.inode.lock();
     if (!inode) continue;  // it takes its blocks along as it goes

@@ -117,26 +117,27 @@ class BlockCache {
   [[nodiscard]] Position insert(std::weak_ptr<Inode> inode, std::uint64_t index);
   void remove(Position position);
   void touch(Position position);  // of use just now
-  // A reader in order has passed it: evicted before all that are not, but after those that were passed
-  // earlier. A kernel that is short of memory drops pages that it read ahead, and asks for them once more: a
-  // file that was 100 MiB ahead then waited a second for each, behind all that was on its way.
+  // A reader in order has passed it: evicted before what nobody has passed, but for the last of those. A
+  // kernel that is short of memory drops pages that it read ahead, and asks for them once more.
   void note_spent(Position position);
 
   // Evicts until the cap holds again or nothing more can go. No lock may be held.
   void trim();
 
  private:
-  using Order = std::list<Entry>;  // front: of use last
+  using Order = std::list<Entry>;
+  static constexpr ByteCount kSpentShare =
+      8;  // of the cap: so much of what was passed stays if others can go
 
   [[nodiscard]] Order& order_of(Position position) { return position->spent ? spent_ : useful_; }
-  void trim(Order& order);
+  void trim(Order& order, Order::size_type left);  // so many of them stay
   [[nodiscard]] Order::size_type size(const Order& order);
   [[nodiscard]] Entry take_coldest_to_front(Order& order);
 
   const std::shared_ptr<MemoryBudget> budget_;
   std::mutex mutex_;
-  Order useful_;
-  Order spent_;
+  Order useful_;  // front: of use last
+  Order spent_;   // front: passed last
 };
 
 }  // namespace tusk::client

@@ -114,7 +114,7 @@ void ReadAhead::grow_together(Run& run) {
 void ReadAhead::turn_away(Interval read, ReadAheadAdvice& advice) {
   for (Run& run : runs_) {
     if (run.window == 0 || run.returned || run.near(read)) continue;
-    // But what it wants now, if that was bet on: whole blocks, as they were asked for.
+    // But for what it wants now, if that is among it: whole blocks, as they were asked for.
     const ByteCount wanted = read.begin / kGrainInOrder * kGrainInOrder;
     const ByteCount beyond = (read.end + kGrainInOrder - 1) / kGrainInOrder * kGrainInOrder;
     for (const Interval& left : {Interval{run.end, std::min(run.requested, std::max(run.end, wanted))},
@@ -122,6 +122,7 @@ void ReadAhead::turn_away(Interval read, ReadAheadAdvice& advice) {
       if (left.begin < left.end) advice.give_up.push_back(left);
     run.window = 0;
     run.requested = 0;
+    run.burst = 0;
   }
 }
 
@@ -136,12 +137,16 @@ bool ReadAhead::believed(const Run& run, bool waited) const {
 }
 
 void ReadAhead::bet_on(Run& run, Interval read, ByteCount size, const ReadAheadLimits& limits) {
-  if (bet_ == Bet::kNone && read.begin == 0 && read.size() >= kBulkRead && read.end < size &&
-      limits.burst > 0) {
+  const bool large = read.begin == 0 && read.size() >= kBulkRead && read.end < size;
+  if (bet_ == Bet::kNone && large && limits.burst > 0) {
     bet_ = Bet::kOpen;
     run.burst = limits.burst;
   }
-  if (size > kBulkRead && run.begin == 0 && run.end >= std::min(size, kLongRead)) bet_ = Bet::kWon;
+  if (run.begin > 0) return;
+  if (run.end >= kLongRead)
+    bet_ = Bet::kWon;
+  else if (run.end >= size && bet_ == Bet::kOpen)
+    bet_ = Bet::kEven;
 }
 
 void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimits& limits,
@@ -150,9 +155,11 @@ void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimit
     run.hungry_in = limits.period;
     advice.hungry = true;
   }
-  const ByteCount most = std::max(run.burst, std::min(limits.window_max, trusted(run.end - run.begin)));
+  const ByteCount length = run.end - run.begin;
+  const ByteCount burst = length < kLongRead ? std::min(run.burst, limits.burst) : 0;
+  const ByteCount most = std::max(burst, std::min(limits.window_max, trusted(length)));
   if (run.window == 0)
-    run.window = std::max(run.burst, kWindowFirst);
+    run.window = std::max(burst, kWindowFirst);
   else if (waited)
     run.window *= 4;
   run.window = std::min(run.window, most);

@@ -4,7 +4,7 @@
 // Reads that touch each other make a run. A run that goes on is a reader in order; up to kRuns are followed
 // at once (threads share a descriptor; a player keeps its place). It is believed after kProof bytes, as
 // Linux' readahead believes one that goes on where it ended. Its window then grows fourfold whenever the
-// reader had to wait, and not else: who reads slowly needs little. It never goes further than kBurst and
+// reader had to wait, and not else: who reads slowly needs little. It goes no further than kBurst and
 // twice what was read, until that was much (kLongRead): who reads the head, the tail and five megabytes, as
 // ffprobe does, must not pull in tens of them.
 //
@@ -82,8 +82,9 @@ class ReadAhead {
   [[nodiscard]] bool sequential() const { return runs_[newest_].window > 0; }
   [[nodiscard]] ByteCount window() const { return runs_[newest_].window; }
   [[nodiscard]] ByteCount grain() const;
-  // Won: somebody read far from the start in order, whether that was bet on or not.
-  enum class Bet : std::uint8_t { kNone, kOpen, kWon };
+  // Even: read to the end, before that was far. Won: somebody read far from the start in order, whether that
+  // was bet on or not.
+  enum class Bet : std::uint8_t { kNone, kOpen, kEven, kWon };
   [[nodiscard]] Bet bet() const { return bet_; }
   // What was asked for ahead of readers in order and may still be on its way.
   [[nodiscard]] std::vector<Interval> pending() const;

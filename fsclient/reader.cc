@@ -147,6 +147,11 @@ ByteCount Reader::window_max() const {
   return std::min(line, ahead_max()) / census_.count();
 }
 
+ByteCount Reader::bet_max(ByteCount window_max) const {
+  if (!bets_ || core_.path.slow()) return 0;
+  return std::max(window_max, std::min(kBet, ahead_max()) / census_.count());
+}
+
 ByteCount Reader::room_ahead() const {
   const ByteCount taken = ahead_in_flight_.load(std::memory_order_relaxed);
   return ahead_max() - std::min(ahead_max(), taken);
@@ -155,12 +160,11 @@ ByteCount Reader::room_ahead() const {
 ReadAheadAdvice Reader::observe(OpenFile& file, Interval range, bool waited) {
   const std::uint64_t period = census_.period(core_.scheduler.now());
   const ByteCount most = window_max();
-  ReadAheadAdvice advice = file.read_ahead.observe(range, waited, file.inode->size(),
-                                                   {.window_max = most,
-                                                    .period = period,
-                                                    .burst = bets_ ? std::max(most, bet_max()) : 0,
-                                                    .room = room_ahead()});
-  if (file.read_ahead.bet() == ReadAhead::Bet::kWon) bets_ = true;
+  const bool won_before = file.read_ahead.bet() == ReadAhead::Bet::kWon;
+  ReadAheadAdvice advice = file.read_ahead.observe(
+      range, waited, file.inode->size(),
+      {.window_max = most, .period = period, .burst = bet_max(most), .room = room_ahead()});
+  if (!won_before && file.read_ahead.bet() == ReadAhead::Bet::kWon) bets_ = true;
   if (advice.hungry) census_.add();
   return advice;
 }
@@ -246,9 +250,8 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
   read.set_compress(core_.path.slow());
   request.reply_body = fetch->target;
-  // What a program waits for and nobody had asked for ahead: the first block of a stream, the one after a
-  // seek, one that the kernel dropped. A hundred megabytes may be on their way before it.
-  request.priority = fetch->read_ahead ? rpc::Priority::kBulk : rpc::Priority::kInteractive;
+  const bool interactive = !fetch->read_ahead && fetch->range.size() <= kInteractiveMax;
+  request.priority = interactive ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
   const rpc::CallId id = core_.remote.transfer(
       std::move(request), schema::Reply::kRead, [this, file, fetch](Result<rpc::CallReply> reply) mutable {
         if (!reply || !reply->message.read().compressed()) return finish(file, fetch, std::move(reply));

@@ -46,13 +46,14 @@ class Reader {
   // more is given up.
   static constexpr ByteCount kWindowUnknown = 32 * 1024 * 1024;
   static constexpr ByteCount kWindowMin = 32 * 1024 * 1024;
-  // Whoever begins like a copy, as long as the path is not known: it has to last until the reader has the
-  // first block, which where packets get lost is two round trips. The rest is given up when it stops.
+  // Bet on whoever begins like a copy, at least, since what a line has brought so far says little of what it
+  // carries: it has to last until the reader has the first block, two round trips where packets get lost. The
+  // rest is given up when it stops. Not on slow lines, where it would be in everybody's way.
   static constexpr ByteCount kBet = 2 * kWindowUnknown;
   // Of what the line holds: where one packet in a hundred is lost, most blocks need a second round trip and
   // some a third, before them the question takes one, and a reader in order waits for each.
   static constexpr ByteCount kWindowProducts = 4;
-  // A read that misses no more than this does not stand behind others that wait for memory.
+  // A short miss is answered before bulk transfers.
   static constexpr ByteCount kInteractiveMax = 128 * 1024;
 
   Reader(Core& core, KeptBlocks& kept) : core_(core), kept_(kept) {}
@@ -99,7 +100,7 @@ class Reader {
 
   // What fetches ahead may take that are on their way, and those that reads wait for.
   [[nodiscard]] ByteCount ahead_max() const { return core_.cache.budget()->on_its_way_max(); }
-  [[nodiscard]] ByteCount bet_max() const { return std::min(kBet, ahead_max()) / census_.count(); }
+  [[nodiscard]] ByteCount bet_max(ByteCount window_max) const;
   [[nodiscard]] ByteCount in_flight_max() const { return core_.cache.budget()->cap() / 2; }
   [[nodiscard]] ByteCount waiting_bulk_max() const { return in_flight_max() / 4 * 3; }
 
@@ -107,8 +108,8 @@ class Reader {
   KeptBlocks& kept_;
   StreamCensus census_;
   WaitingReads<ReadOperation> waiting_reads_;
-  // The last program that began with a large read went on: the next one is believed at once. Before the
-  // first one, too: most are copies.
+  // The last program of which it was learnt went on: the next one that begins like a copy is believed at
+  // once. Before the first one, too: most are copies.
   std::atomic<bool> bets_{true};
   std::atomic<ByteCount> ahead_in_flight_{0};  // bytes asked for that nobody waited for then
 };

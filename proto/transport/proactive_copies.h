@@ -32,7 +32,7 @@ class ProactiveCopies {
     const auto quick = static_cast<ByteCount>(rate * to_seconds(line_time));
     const bool small = size <= kMessageMax;
     const bool clean = lost_ == 0 && settled_ > kFirstSteps;
-    if (!small && (size > quick || clean)) return;
+    if (!small && (size > quick || clean || loss() > kOwnLossMax)) return;
     if (loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost))
       waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
@@ -84,9 +84,11 @@ class ProactiveCopies {
   static constexpr double kMemoryPackets = 40'000;
   // One longer than this is taken for this one: a path on which nothing gets lost needs no copies.
   static constexpr Duration kRttMax = 300ms;
+  // Packets. What is not small goes out twice, too, on a path that has not shown yet that it loses none: the
+  // head of a first file.
+  static constexpr double kFirstSteps = 1000;
   // A new path is taken for one that loses packets: a mount's first steps are the ones that people watch,
   // from 20 ms on.
-  static constexpr double kFirstSteps = 1000;  // for what is not small: the head of a first file
   static constexpr double kSettledBefore = 1000;
   static constexpr double kLostBefore = 1;
 

@@ -112,6 +112,55 @@ TEST(ReadInOrder, WhoBeginsAsACopyIsBelievedAtOnce) {
   EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kWon);
 }
 
+// Head, tail, and the rest of the head, as a prober reads.
+TEST(ReadInOrder, WhoJumpsAwayAndComesBackIsNotBetOnAgain) {
+  constexpr ReadAheadLimits limits{.window_max = 64 * kMiB, .period = 1, .burst = 64 * kMiB};
+  FileReader file;
+  (void)file.read(0, ReadAhead::kBulkRead, limits);
+  const ReadAheadAdvice away = file.read(kFile - kMiB, kMiB, limits);
+  EXPECT_THAT(away.give_up,
+              testing::ElementsAre(Interval{ReadAhead::kBulkRead, ReadAhead::kBulkRead + 64 * kMiB}));
+  const ByteCount before = file.moved;
+  (void)file.read(ReadAhead::kBulkRead, kMiB, limits);
+  EXPECT_LE(file.moved - before, kMiB + ReadAhead::kWindowFirst);
+}
+
+TEST(ReadInOrder, AJumpIntoWhatWasBetOnKeepsWhatItWants) {
+  constexpr ReadAheadLimits limits{.window_max = 64 * kMiB, .period = 1, .burst = 64 * kMiB};
+  FileReader file;
+  (void)file.read(0, ReadAhead::kBulkRead, limits);
+  const ReadAheadAdvice into = file.read(40 * kMiB + 1000, 1000, limits);
+  EXPECT_FALSE(file.waited);
+  EXPECT_THAT(into.give_up, testing::ElementsAre(Interval{ReadAhead::kBulkRead, 40 * kMiB},
+                                                 Interval{40 * kMiB + ReadAhead::kGrainInOrder,
+                                                          ReadAhead::kBulkRead + 64 * kMiB}));
+}
+
+TEST(ReadInOrder, ABetOnAFileThatSoonEndsTellsNothing) {
+  constexpr ReadAheadLimits limits{.window_max = 64 * kMiB, .period = 1, .burst = 64 * kMiB};
+  FileReader file(2 * kMiB);
+  (void)file.read(0, kMiB, limits);
+  EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kOpen);
+  (void)file.read(kMiB, kMiB, limits);
+  EXPECT_EQ(file.ahead.bet(), ReadAhead::Bet::kEven);
+  FileReader small(ReadAhead::kBulkRead);
+  (void)small.read(0, ReadAhead::kBulkRead, limits);
+  EXPECT_EQ(small.ahead.bet(), ReadAhead::Bet::kNone);
+}
+
+TEST(ReadInOrder, ABetShrinksAsOthersShareAndEndsAfterALongRead) {
+  constexpr ReadAheadLimits alone{.window_max = 32 * kMiB, .period = 1, .burst = 64 * kMiB};
+  constexpr ReadAheadLimits shared{.window_max = 8 * kMiB, .period = 1, .burst = 16 * kMiB};
+  FileReader file;
+  (void)file.read(0, ReadAhead::kBulkRead, alone);
+  EXPECT_EQ(file.ahead.window(), 64 * kMiB);
+  (void)file.read(ReadAhead::kBulkRead, kMiB, shared);
+  EXPECT_EQ(file.ahead.window(), 16 * kMiB);
+  for (ByteCount at = kMiB + ReadAhead::kBulkRead; at < ReadAhead::kLongRead; at += kMiB)
+    (void)file.read(at, kMiB, shared);
+  EXPECT_LE(file.ahead.window(), 8 * kMiB);
+}
+
 TEST(ReadInOrder, WhoBeginsWithLittleOrElsewhereIsNotBetOn) {
   constexpr ReadAheadLimits limits{.window_max = 64 * kMiB, .period = 1, .burst = 64 * kMiB};
   for (const auto& [at, length] : {std::pair{ByteCount{0}, 256 * kKiB}, {kMiB, kMiB}}) {

@@ -52,6 +52,10 @@ TEST_F(ProactiveCopiesTest, AreForWhatTakesTheLineLittleTime) {
   EXPECT_EQ(copies_.next_timeout(), kNever) << "a loss costs less there";
   copies_.handle_sent(now_, frame(4), kHead, kRtt, kRate);
   EXPECT_NE(copies_.next_timeout(), kNever);
+  (void)copies_.take_due(now_ + 1s, 0, kWindow);
+  copies_.handle_settled(1000, 1000);
+  copies_.handle_sent(now_, frame(5), kHead, kRtt, kRate);
+  EXPECT_EQ(copies_.next_timeout(), kNever) << "a queue overflows, perhaps";
 }
 
 TEST_F(ProactiveCopiesTest, EndOnAPathThatLosesNothingAndBeginAgainWhenItDoes) {

@@ -100,7 +100,7 @@ class BlockBuffer {
 
 class BlockCache {
  public:
-  // A block's place in the order. Kept by the block; empty until insert().
+  // A block's place in one of the two orders. Kept by the block; empty until insert().
   struct Entry {
     std::weak_ptr<Inode> inode;
     std::uint64_t index = 0;
@@ -126,8 +126,8 @@ class BlockCache {
 
  private:
   using Order = std::list<Entry>;
-  static constexpr ByteCount kSpentShare =
-      8;  // of the cap: so much of what was passed stays if others can go
+  // Of the cap: so much of what was passed stays as long as others can go.
+  static constexpr ByteCount kSpentShare = 8;
 
   [[nodiscard]] Order& order_of(Position position) { return position->spent ? spent_ : useful_; }
   void trim(Order& order, Order::size_type left);  // so many of them stay

@@ -100,7 +100,7 @@ class FileData {
   void hold(Interval range);
   void release(Interval range);
 
-  // A reader in a hurry has seen them; the kernel caches them now.
+  // A reader in order has passed them; the kernel has them now.
   void note_spent(Interval range);
   void touch(Interval range);
 

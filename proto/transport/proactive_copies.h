@@ -17,10 +17,11 @@ namespace tusk::transport {
 
 class ProactiveCopies {
  public:
-  // Header and body of a message that counts as small: what a few packets carry, or the line within a small
-  // part of the round trip that a loss costs (the head of a file that is opened: hundreds of packets, of
-  // which on a path that loses one in a hundred some are always lost).
+  // Header and body of a message that counts as small: what a few packets carry.
   static constexpr ByteCount kMessageMax = 16 * 1024;
+  // A larger one: what the line carries within this time, and an eighth of the round trip that a loss costs.
+  // The head of a file that is opened is hundreds of packets: where one in a hundred gets lost, some always
+  // are.
   static constexpr Duration kMessageTimeMax = 12ms;
   // What a copy costs: a packet's time at 1 Gbit/s and some of both ends' processors. What it saves is a
   // round trip, as often as packets get lost: at 100 ms it is worth its price from one loss in 5000 on.

@@ -6,7 +6,10 @@
 #include "proto/io/reactor.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <asio/executor_work_guard.hpp>
@@ -30,6 +33,31 @@ namespace tusk::io {
 namespace {
 
 constexpr unsigned long kTimerSlackNanoseconds = 1000;
+
+// Where programs compete for the processors, the scheduler lets who asks for little at a time have it soon
+// (EEVDF with sched_attr.sched_runtime, Linux 6.12 and later; before it is ignored). At 2.8 ms, the default,
+// a batch of packets waits longer than a short line's queue lasts.
+constexpr std::uint64_t kSliceNanoseconds = 100'000;
+
+// struct sched_attr as sched_setattr(2) has it; glibc 2.36 does not.
+struct SchedulingAttributes {
+  std::uint32_t size = sizeof(SchedulingAttributes);
+  std::uint32_t policy = SCHED_OTHER;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime = 0;  // ns
+  std::uint64_t deadline = 0;
+  std::uint64_t period = 0;
+};
+
+// Where that is forbidden nothing changes.
+void ask_for_short_slices() {
+  SchedulingAttributes attributes;
+  attributes.nice = ::getpriority(PRIO_PROCESS, 0);
+  attributes.runtime = kSliceNanoseconds;
+  ::syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
 
 using Descriptor = asio::posix::stream_descriptor;
 
@@ -263,6 +291,7 @@ void Reactor::run() noexcept {
   State& s = *state_;
   s.thread = std::this_thread::get_id();
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
+  ask_for_short_slices();
   do {
     s.handle_batch();
     s.fire_due_timers();

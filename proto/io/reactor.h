@@ -44,7 +44,8 @@ class Reactor {
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
-  // Handles events until stop(). May be called again afterwards. Sets the thread's timer slack to 1 us.
+  // Handles events until stop(). May be called again afterwards. Sets the thread's timer slack to 1 us and
+  // its scheduler's slice to 100 us.
   void run() noexcept;
   // Makes run() return after the batch under way; before run(), the next run() returns after one batch.
   void stop();

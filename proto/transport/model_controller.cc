@@ -24,6 +24,7 @@ constexpr double kRateMin = 10.0 * kPacket;  // ten packets a second keep a dyin
 // little less overshoots less and still grows 2.7x in practice).
 constexpr double kStartupGain = 2.77;
 constexpr double kStartupGrowth = 1.25;
+constexpr double kFirstFlights = 4;  // initial windows, as long as nothing tells what the path holds
 constexpr int kPlateauRounds = 3;
 constexpr int kStartupRoundsMin = 3;  // before a queue ends it
 // Startup by trains: no round carries more than so many times the one before, because a policer lets a first
@@ -43,8 +44,10 @@ constexpr int kDrainRoundsMax = 3;
 // The maximum of so many rounds is the bandwidth.
 constexpr std::uint64_t kBandwidthRounds = 12;
 
-// The queue of a flow that is alone: an eighth of the round trip.
+// The queue of a flow that is alone: an eighth of the round trip. Where the path itself holds next to nothing
+// the queue is all that lasts while a program is kept from running: more there.
 constexpr Duration kOwnQueueMin = 5ms;
+constexpr Duration kOwnQueueNear = 8ms;
 constexpr Duration kOwnQueueMax = 10ms;
 // Of the way to the window that the law wants, in a round.
 constexpr double kStep = 0.75;
@@ -112,7 +115,10 @@ double ModelController::bandwidth() const {
 }
 
 double ModelController::extra_window() const {
-  return std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
+  const double extra = std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
+  if (!buffer_.limited()) return extra;
+  // On a short path it alone would overrun a short buffer.
+  return std::min(extra, std::max(kExtraWindowMin, capacity_ * to_seconds(rtt_min_ + own_queue())));
 }
 
 ByteCount ModelController::burst() const {
@@ -142,7 +148,10 @@ ByteCount ModelController::train_bytes() const {
   return std::max(least, of_time(kTrainSeconds));
 }
 
-Duration ModelController::usual_queue() const { return std::clamp(rtt_min_ / 8, kOwnQueueMin, kOwnQueueMax); }
+Duration ModelController::usual_queue() const {
+  const Duration least = std::max(kOwnQueueMin, kOwnQueueNear - rtt_min_ / 16);
+  return std::clamp(rtt_min_ / 8, least, kOwnQueueMax);
+}
 
 Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_.room()); }
 
@@ -213,7 +222,7 @@ void ModelController::learn_loss() {
                               static_cast<double>(std::max(kPacket, datagram_size_)),
                    .test = rounds_in_state_ == 1,
                    .judged = rounds_in_state_ > kBlindRounds,
-                   .queue_short = round_queue_.queue() < usual_queue() / 2});
+                   .queue_short = round_queue_.average() - round_queue_.wander() < usual_queue() / 8});
 }
 
 void ModelController::learn_buffer(TimePoint now) {
@@ -224,7 +233,7 @@ void ModelController::learn_buffer(TimePoint now) {
                      .acked = static_cast<double>(round_acked_) / packet,
                      .lost = static_cast<double>(round_lost_) / packet,
                      .own = loss_.own(),
-                     .queue = round_queue_.queue(),
+                     .queue = round_queue_.average(),
                      .longest = round_queue_.longest(),
                      .kept = own_queue()});
 }
@@ -476,7 +485,11 @@ void ModelController::control_startup(double round_trip) {
                                    : std::max(kStartupGain * bandwidth_, first);
   pacing_rate_ = std::max(kRateMin, rate);
   const double held = round_trip + to_seconds(own_queue() + kHostDelay);
-  window_ = train_bytes_min() + static_cast<ByteCount>(pacing_rate_ * held);
+  double more = pacing_rate_ * held;
+  // On a short path the first rate is that of trains, not of the line, which would be a queue of 10 MB.
+  if (estimate <= 0)
+    more = std::max(kStartupGain * bandwidth_ * held, std::min(more, kFirstFlights * initial));
+  window_ = train_bytes_min() + static_cast<ByteCount>(more);
 }
 
 }  // namespace tusk::transport

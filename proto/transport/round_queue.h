@@ -29,7 +29,9 @@ class RoundQueue {
       longest_ = std::max(Duration(0), maximum_ - base);
       // More than that is no jitter but our own queue, coming and going.
       const Duration wander_max = base / 4 + kHostNoise;
-      wander_ = std::clamp(sum_ / samples_ - base - queue_, Duration(0), wander_max);
+      const Duration above = std::max(Duration(0), sum_ / samples_ - base - queue_);
+      wander_ = std::min(above, wander_max);
+      average_ = queue_ + above;
     }
     minimum_ = Duration::max();
     maximum_ = sum_ = {};
@@ -38,6 +40,7 @@ class RoundQueue {
 
   // Of the last round.
   [[nodiscard]] Duration queue() const { return queue_; }
+  [[nodiscard]] Duration average() const { return average_; }  // of what packets met, jitter included
   [[nodiscard]] Duration longest() const { return longest_; }  // queue that a packet met, or a late program
   [[nodiscard]] Duration wander() const { return wander_; }    // mean of the round trips above base and queue
 
@@ -49,6 +52,7 @@ class RoundQueue {
   Duration sum_{};
   std::int64_t samples_ = 0;
   Duration queue_{};
+  Duration average_{};
   Duration longest_{};
   Duration wander_{};
 };

@@ -95,8 +95,10 @@ TEST(RoughPath, AShortBufferIsLearntAndNotOverrunForEver) {
     double lost_max;
     std::uint64_t rate = kGbit;
   };
-  for (const Short& path : {Short{200us, 1ms, 0.05}, Short{200us, 2ms, 0.03}, Short{200us, 4ms, 0.01},
-                            Short{20ms, 2ms, 0.01}, Short{200us, 4ms, 0.1, kGbit / 10}}) {
+  for (const Short& path :
+       {Short{200us, 1ms, 0.02}, Short{200us, 2ms, 0.01}, Short{200us, 3ms, 0.01}, Short{200us, 4ms, 0.01},
+        Short{200us, 6ms, 0.01}, Short{2ms, 2ms, 0.01}, Short{5ms, 2ms, 0.01}, Short{20ms, 2ms, 0.01},
+        Short{200us, 1ms, 0.04, kGbit / 10}, Short{200us, 4ms, 0.04, kGbit / 10}}) {
     SimOptions options = symmetric_path(path.rate, path.rtt, 0, path.buffer, 11);
     options.handshake_rtt = path.rtt;
     SimPair pair(options);

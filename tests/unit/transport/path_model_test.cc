@@ -121,6 +121,16 @@ TEST(RoundQueue, OnShortPathsIsNoLongerThanTheStandingMinimum) {
   EXPECT_EQ(queue.wander(), 250us) << "and what comes and goes is at most a quarter of the path, and 200 us";
 }
 
+TEST(RoundQueue, ThatComesAndGoesIsMoreThanJitterOnAverage) {
+  RoundQueue queue;
+  for (const Duration rtt : {200us, 2200us, 4200us}) queue.add(rtt);
+  queue.end_round(200us, 200us);
+  EXPECT_EQ(queue.queue(), 0us);
+  EXPECT_EQ(queue.average(), 2ms);
+  EXPECT_EQ(queue.longest(), 4ms);
+  EXPECT_EQ(queue.wander(), 250us);
+}
+
 TEST(RoundQueue, ARoundWithoutSamplesKeepsTheLastFigures) {
   RoundQueue queue;
   queue.add(108ms);

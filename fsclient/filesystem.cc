@@ -42,6 +42,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       tree_(core_, facts_, names_, kept_listings_),
       reader_(core_, kept_),
       files_ahead_(core_, facts_, names_, tree_, kept_, reader_),
+      opens_ahead_(scheduler, [this](std::uint64_t open_id) { close_at_server(open_id); }),
       write_behind_(core_, facts_),
       owner_uid_(attached.owner_uid()),
       owner_gid_(attached.owner_gid()) {

@@ -204,13 +204,18 @@ class Filesystem {
     log_.give_up(error);
     write_behind_.handle_outage(error);
   }
+  // Asks for the root's attributes, under a lease if there are any: what the attach told of it is soon too
+  // old, and the first program that comes would wait for a round trip more.
+  void look_at_root() {
+    ask_attributes({}, core_.inodes.root(), [](const Result<bool>&) {});
+  }
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
 
  private:
   // What an open brings of the file's start: several reads of a program that goes on reading, so that
   // it is seen to be one a round trip sooner.
-  static constexpr ByteCount kOpenReadAhead = 512 * 1024;
+  static constexpr ByteCount kOpenReadAhead = OpensAhead::kAbove;
   static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
   // Of the cache, for files that are open without the server: their bytes cannot be evicted.
@@ -295,9 +300,12 @@ class Filesystem {
 
   // What the server says of a name: null, there is none; and for how long that may be used.
   using NameLearnt = std::pair<InodePointer, Learnt>;
-  // `listing_bytes`: so much of what is in it may come with it if it is a directory.
-  void ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
-                std::uint32_t listing_bytes, Done<NameLearnt> done);
+  struct BesideName {
+    std::uint32_t listing_bytes = 0;  // of what is in it may come with it if it is a directory
+    bool open = false;                // it should be opened if it is a large file
+  };
+  void ask_name(const Asker& asker, const InodePointer& directory, const std::string& name, BesideName beside,
+                Done<NameLearnt> done);
 
   // Looks again at once at what was taken back and is in use: who waits for it to change waits less.
   void look_again(const schema::InvalidateRequest& request);
@@ -332,6 +340,8 @@ class Filesystem {
   // An open that needs no server: all bytes were fetched ahead for it.
   [[nodiscard]] std::optional<OpenReply> open_here(const InodePointer& inode, std::uint32_t flags);
   bool answer_here(const std::shared_ptr<WaitingOpen>& open);
+  // An open that the server has done already, when the file was looked up.
+  [[nodiscard]] std::optional<OpenReply> open_looked_up(const InodePointer& inode, std::uint32_t flags);
   void heed_interrupt(const std::shared_ptr<WaitingOpen>& open);
   void after_attributes_dropped(const Inode& inode, std::move_only_function<void()> then);
   // Opens at the server what is open here only, before something is done that a file without a server's open
@@ -341,6 +351,8 @@ class Filesystem {
   [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
                                          std::uint32_t flags, const Told& told,
                                          std::span<const std::byte> body);
+  void keep_open_ahead(Inode& inode, std::uint64_t open_id);
+  void close_at_server(std::uint64_t open_id);
   // `held`: bytes that stay as long as it is open.
   [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
                                 Interval held = {});
@@ -397,6 +409,7 @@ class Filesystem {
   TreeStream tree_;
   Reader reader_;
   FilesAhead files_ahead_;
+  OpensAhead opens_ahead_;
   WriteBehind write_behind_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;

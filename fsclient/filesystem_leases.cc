@@ -77,7 +77,7 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
     if (item.data()) files_ahead_.fetch_again(inode);
     ask_attributes({}, inode, [](const Result<bool>&) {});
     if (item.name().empty() && !item.entries()) continue;
-    if (!item.name().empty()) ask_name({}, inode, item.name(), 0, [](const Result<NameLearnt>&) {});
+    if (!item.name().empty()) ask_name({}, inode, item.name(), {}, [](const Result<NameLearnt>&) {});
     if (lists_few(*inode)) (void)names_.begin({}, inode);
   }
 }

@@ -18,7 +18,6 @@ namespace tusk::client {
 namespace {
 
 constexpr std::size_t kNameMax = 255;
-constexpr std::uint64_t kOwnOpenId = 1ull << 63;
 // Above any number of a local file system's.
 constexpr std::uint64_t kOwnIno = 1ull << 62;
 constexpr ByteCount kEmptyDirectory = 4096;  // as most file systems show it
@@ -229,7 +228,7 @@ bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, 
   if (!standing || name.size() > kNameMax || (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0) return false;
   if (names_.lookup(*directory, name).kind != NameAnswer::Kind::kAbsent) return false;
   const InodePointer inode = new_inode(asker, *standing, S_IFREG | (mode & 07777), 0);
-  const std::uint64_t open_id = kOwnOpenId | core_.log.next_name();
+  const std::uint64_t open_id = core_.log.next_open_id();
   schema::Request entry;
   schema::CreateRequest& create = *entry.mutable_create();
   create.set_parent(directory->name_in_log());

@@ -39,7 +39,11 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
         [this, asker, parent, name](Done<EntryReply> then) { lookup(asker, parent, name, std::move(then)); });
   if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
   const bool may_tell_more = core_.foresight.allowed() && !core_.path.slow();
-  ask_name(asker, directory, name, may_tell_more ? names_.listing_wanted_beside(*directory, name) : 0,
+  BesideName beside;
+  if (may_tell_more) beside.listing_bytes = names_.listing_wanted_beside(*directory, name);
+  beside.open =
+      core_.foresight.allowed() && trust_->waited_for(core_.scheduler.now()) && opens_ahead_.worth_asking();
+  ask_name(asker, directory, name, beside,
            [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
              if (!told) return done(std::unexpected(told.error()));
              const auto& [inode, learnt] = *told;
@@ -51,15 +55,23 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
 }
 
 void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
-                          std::uint32_t listing_bytes, Done<NameLearnt> done) {
+                          BesideName beside, Done<NameLearnt> done) {
   schema::Request request;
   request.mutable_lookup()->set_parent(directory->handle());
   request.mutable_lookup()->set_name(name);
   request.mutable_lookup()->set_tell_absence(true);
-  request.mutable_lookup()->set_listing_bytes(listing_bytes);
+  request.mutable_lookup()->set_listing_bytes(beside.listing_bytes);
+  const std::uint64_t open_id = beside.open ? core_.log.next_open_id() : 0;
+  if (beside.open) {
+    request.mutable_lookup()->set_open_id(open_id);
+    request.mutable_lookup()->set_open_above(OpensAhead::kAbove);
+  }
   remote_.ask(asker, std::move(request), schema::Reply::kNode,
-              [this, directory, name, started = core_.scheduler.now(),
+              [this, directory, name, open_id, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                // Interrupted, it may have been done all the same.
+                const bool unknown = !reply && reply.error().code == ErrorCode::kCancelled;
+                if (open_id != 0 && unknown) close_at_server(open_id);
                 const bool absent =
                     reply ? !reply->message.node().has_node() : reply.error().code == from_errno(ENOENT);
                 if (!reply && !absent) return done(std::unexpected(reply.error()));
@@ -67,6 +79,7 @@ void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, con
                 if (absent) return done(NameLearnt{nullptr, names_.learn_absent(*directory, name, told)});
                 const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
                 if (!inode) return done(std::unexpected(inode.error()));
+                if (open_id != 0 && reply->message.node().opened()) keep_open_ahead(**inode, open_id);
                 const Learnt learnt = names_.learn(*directory, name, *inode, told);
                 if (const schema::NodeReply& node = reply->message.node(); node.has_listing())
                   names_.learn_beside_name(*inode, node.listing(),

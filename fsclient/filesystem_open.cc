@@ -46,11 +46,7 @@ Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, st
   auto close = [this, exclusive = log_number_of(*inode)](std::uint64_t id) {
     if (id == 0) return;
     if (exclusive != 0) return core_.scheduler.post([this, id, exclusive] { close_own(id, exclusive); });
-    core_.scheduler.post([this, id] {
-      schema::Request request;
-      request.mutable_close()->set_open_id(id);
-      remote_.ask({}, std::move(request), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
-    });
+    core_.scheduler.post([this, id] { close_at_server(id); });
   };
   auto file = std::make_shared<OpenFile>(inode, open_id, flags, std::move(close));
   file->held = held;
@@ -58,6 +54,12 @@ Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, st
   if (inode->file) file->errors_told = inode->file->errors;
   inode->open_files.push_back(file.get());
   return files_.insert(std::move(file));
+}
+
+void Filesystem::close_at_server(std::uint64_t open_id) {
+  schema::Request request;
+  request.mutable_close()->set_open_id(open_id);
+  remote_.ask({}, std::move(request), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
 }
 
 void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenReply> done) {
@@ -101,6 +103,10 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   }
   if (!files_ahead_.wait_for(*open->inode, again)) {
     if (answer_here(open)) return;  // its bytes came between the two looks
+    if (const auto opened = open_looked_up(open->inode, open->flags)) {
+      if (open->ended.exchange(true)) return release(opened->handle, std::nullopt);
+      return open->done(*opened);
+    }
     if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
     return;
   }
@@ -165,6 +171,36 @@ std::optional<OpenReply> Filesystem::open_here(const InodePointer& inode, std::u
   return OpenReply{new_file(inode, 0, flags, held), known_size};
 }
 
+void Filesystem::keep_open_ahead(Inode& inode, std::uint64_t open_id) {
+  const std::lock_guard lock(inode.mutex);
+  if (inode.file) opens_ahead_.keep(inode.file->opened_ahead, open_id);
+}
+
+// What was told with the name is true still, since it was told under a lease: so the file is as it would be
+// opened now.
+std::optional<OpenReply> Filesystem::open_looked_up(const InodePointer& inode, std::uint32_t flags) {
+  std::uint64_t open_id = 0;
+  bool keep = false;
+  {
+    const std::lock_guard lock(inode->mutex);
+    if (!inode->file || !inode->file->opened_ahead) return std::nullopt;
+    FileState& file = *inode->file;
+    const bool known_size = !inode->told_size || *inode->told_size == inode->size();
+    if (!known_size || !file.data.all_settled() ||
+        !core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now()))
+      return std::nullopt;
+    open_id = opens_ahead_.take(file.opened_ahead);
+    if (open_id == 0) return std::nullopt;
+    const std::uint64_t change = inode->attributes.value().change;
+    keep = file.version.is(change);
+    if (!keep) {
+      file.data.forget(kWholeFile);
+      file.version.set(change);
+    }
+  }
+  return OpenReply{new_file(inode, open_id, flags), keep};
+}
+
 void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
                                 std::move_only_function<void()> then) {
   std::vector<std::shared_ptr<OpenFile>> here;
@@ -206,6 +242,7 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     const std::lock_guard lock(inode->mutex);
     const ByteCount start = std::min(inode->size(), core_.path.slow() ? kOpenReadAheadSlow : kOpenReadAhead);
     const bool reads = (flags & O_ACCMODE) != O_WRONLY && !truncates && inode->file != nullptr;
+    if (reads && inode->size() > OpensAhead::kAbove) opens_ahead_.note_missed();
     if (reads && start > 0) {
       open.set_read_ahead(static_cast<std::uint32_t>(start));
       call.reply_body = allocate_bytes(start);

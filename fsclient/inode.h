@@ -19,6 +19,7 @@
 #include "fsclient/data_version.h"
 #include "fsclient/directory.h"
 #include "fsclient/file_data.h"
+#include "fsclient/opens_ahead.h"
 #include "fsclient/push_answer.h"
 #include "fsclient/read_ahead.h"
 #include "proto/base/result.h"
@@ -79,6 +80,8 @@ struct FileState {
   std::vector<FlushWaiter> flush_waiters;
   std::uint64_t next_ticket = 1;
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
+
+  OpenAhead opened_ahead;  // at the server, when it was looked up
 
   // What files_ahead.h knows of it.
   Ahead ahead;  // all bytes were fetched ahead; while it holds, one open needs no server

@@ -192,6 +192,7 @@ class MountedServer {
 
   Result<void> start() {
     TUSK_TRY(mount_->start(*filesystem_));
+    filesystem_->look_at_root();
     auto control = ControlServer::start(
         settings_.mountpoint,
         {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },

@@ -53,8 +53,9 @@ class Reader {
   // Of what the line holds: where one packet in a hundred is lost, most blocks need a second round trip and
   // some a third, before them the question takes one, and a reader in order waits for each.
   static constexpr ByteCount kWindowProducts = 4;
-  // A short miss is answered before bulk transfers.
+  // A short miss is answered before bulk transfers; the head of a file, too, as if it had come with the OPEN.
   static constexpr ByteCount kInteractiveMax = 128 * 1024;
+  static constexpr ByteCount kHeadMax = 512 * 1024;
 
   Reader(Core& core, KeptBlocks& kept) : core_(core), kept_(kept) {}
 

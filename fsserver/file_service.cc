@@ -266,7 +266,10 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
   }
   if (made) made(call.mutated_nodes());
   // Who asked has given up: nobody would ever close the file.
-  if (call.reply.has_open() && incoming->cancelled()) ops::close_file(call, call.reply.open().open_id());
+  if (incoming->cancelled()) {
+    if (call.reply.has_open()) ops::close_file(call, call.reply.open().open_id());
+    if (call.reply.node().opened()) ops::close_file(call, call.request().lookup().open_id());
+  }
   if (once) {
     // A body is not remembered: what a repeat of an OPEN would bring along can be read.
     schema::Reply remembered = call.reply;

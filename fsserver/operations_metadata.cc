@@ -102,6 +102,7 @@ Result<void> lookup(Call& call) {
   *reply.mutable_node() = call.node_of(*found);
   if (request.listing_bytes() > 0 && S_ISDIR(found->status.stx_mode))
     tell_listing(call, *found, std::min<std::size_t>(request.listing_bytes(), kListingBesideNameMax));
+  reply.set_opened(open_by_name(call, *found));
   return {};
 }
 

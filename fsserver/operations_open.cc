@@ -44,14 +44,19 @@ Result<std::uint64_t> enter_file(const Call& call, std::shared_ptr<OpenFile> fil
   return chosen;
 }
 
-Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, bool created,
-                         Quota::Place place) {
+std::shared_ptr<OpenFile> make_file(const NodeTable::Found& found, Fd fd, int access, Quota::Place place) {
   auto file = std::make_shared<OpenFile>();
   file->place = std::move(place);
   file->fd = share(std::move(fd));
   file->access = access;
   file->handle = found.handle;
   file->key = {device_of(found.status), found.status.stx_ino};
+  return file;
+}
+
+Result<void> finish_open(Call& call, NodeTable::Found found, Fd fd, int access, bool created,
+                         Quota::Place place) {
+  auto file = make_file(found, std::move(fd), access, std::move(place));
   TUSK_ASSIGN(found.status, status_of(*file->fd));
   TUSK_ASSIGN(const std::uint64_t id, enter_file(call, std::move(file)));
   schema::OpenReply& reply = *call.reply.mutable_open();
@@ -140,6 +145,21 @@ Result<void> open(Call& call) {
   }
   TUSK_TRY(finish_open(call, std::move(found), std::move(fd), access, false, std::move(place)));
   return add_read_ahead(call);
+}
+
+bool open_by_name(Call& call, const NodeTable::Found& found) {
+  const auto& request = call.request().lookup();
+  if (request.open_id() == 0 || !S_ISREG(found.status.stx_mode) ||
+      found.status.stx_size <= request.open_above())
+    return false;
+  auto place = place_for_one_more(call);
+  if (!place) return false;
+  auto fd = open_node(found, O_RDONLY, false);
+  if (!fd) return false;
+  const auto file = make_file(found, std::move(*fd), O_RDONLY, std::move(*place));
+  if (call.session().add(request.open_id(), file)) return true;
+  const auto before = call.session().find(request.open_id());  // a repeat
+  return before && before->key == file->key;
 }
 
 Result<void> create(Call& call) {

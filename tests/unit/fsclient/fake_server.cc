@@ -301,6 +301,11 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       *out.mutable_node()->mutable_node() = node(found->second);
       if (listing_beside_name && message.lookup().listing_bytes() > 0)
         *out.mutable_node()->mutable_listing() = *listing_beside_name;
+      if (const auto& lookup = message.lookup();
+          lookup.open_id() != 0 && found->second->content.size() > lookup.open_above()) {
+        open_[lookup.open_id()] = found->second;
+        out.mutable_node()->set_opened(true);
+      }
       return reply;
     }
     case schema::Request::kGetattr: {

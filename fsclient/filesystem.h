@@ -352,6 +352,7 @@ class Filesystem {
                                          std::uint32_t flags, const Told& told,
                                          std::span<const std::byte> body);
   void keep_open_ahead(Inode& inode, std::uint64_t open_id);
+  void close_open_ahead(const InodePointer& inode);
   void close_at_server(std::uint64_t open_id);
   // `held`: bytes that stay as long as it is open.
   [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,

@@ -56,10 +56,12 @@ Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, st
   return files_.insert(std::move(file));
 }
 
+// Also through an outage in which other calls fail: the session may outlive it, and what is open in it.
 void Filesystem::close_at_server(std::uint64_t open_id) {
-  schema::Request request;
-  request.mutable_close()->set_open_id(open_id);
-  remote_.ask({}, std::move(request), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
+  rpc::CallRequest call;
+  call.message.mutable_close()->set_open_id(open_id);
+  call.outlives_outages = true;
+  remote_.transfer(std::move(call), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
 }
 
 void Filesystem::open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenReply> done) {
@@ -173,7 +175,17 @@ std::optional<OpenReply> Filesystem::open_here(const InodePointer& inode, std::u
 
 void Filesystem::keep_open_ahead(Inode& inode, std::uint64_t open_id) {
   const std::lock_guard lock(inode.mutex);
-  if (inode.file) opens_ahead_.keep(inode.file->opened_ahead, open_id);
+  if (inode.file && core_.trust.covered(inode.attributes.learnt(), core_.scheduler.now()))
+    opens_ahead_.keep(inode.file->opened_ahead, open_id);
+  else
+    opens_ahead_.discard(open_id);
+}
+
+// It is about to lose a name: its space should not be kept by nobody's open.
+void Filesystem::close_open_ahead(const InodePointer& inode) {
+  if (!inode) return;
+  const std::lock_guard lock(inode->mutex);
+  if (inode->file) opens_ahead_.close_if_left(inode->file->opened_ahead);
 }
 
 // What was told with the name is true still, since it was told under a lease: so the file is as it would be
@@ -197,6 +209,7 @@ std::optional<OpenReply> Filesystem::open_looked_up(const InodePointer& inode, s
       file.data.forget(kWholeFile);
       file.version.set(change);
     }
+    file.capability_absent = file.capability_absent && keep;
   }
   return OpenReply{new_file(inode, open_id, flags), keep};
 }
@@ -242,7 +255,9 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     const std::lock_guard lock(inode->mutex);
     const ByteCount start = std::min(inode->size(), core_.path.slow() ? kOpenReadAheadSlow : kOpenReadAhead);
     const bool reads = (flags & O_ACCMODE) != O_WRONLY && !truncates && inode->file != nullptr;
-    if (reads && inode->size() > OpensAhead::kAbove) opens_ahead_.note_missed();
+    if (reads && (flags & O_ACCMODE) == O_RDONLY && inode->size() > OpensAhead::kAbove &&
+        core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now()))
+      opens_ahead_.note_missed();
     if (reads && start > 0) {
       open.set_read_ahead(static_cast<std::uint32_t>(start));
       call.reply_body = allocate_bytes(start);

@@ -81,7 +81,7 @@ struct FileState {
   std::uint64_t next_ticket = 1;
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
 
-  OpenAhead opened_ahead;  // at the server, when it was looked up
+  OpenAheadPointer opened_ahead;  // at the server, when it was looked up
 
   // What files_ahead.h knows of it.
   Ahead ahead;  // all bytes were fetched ahead; while it holds, one open needs no server

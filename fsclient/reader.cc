@@ -250,7 +250,8 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
   read.set_compress(core_.path.slow());
   request.reply_body = fetch->target;
-  const bool urgent = fetch->range.size() <= kInteractiveMax || fetch->range.end <= kHeadMax;
+  const bool head = fetch->range.end <= kHeadMax && !core_.path.slow();
+  const bool urgent = head || fetch->range.size() <= kInteractiveMax;
   const bool interactive = urgent && !fetch->read_ahead;
   request.priority = interactive ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
   const rpc::CallId id = core_.remote.transfer(

@@ -268,7 +268,7 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
   // Who asked has given up: nobody would ever close the file.
   if (incoming->cancelled()) {
     if (call.reply.has_open()) ops::close_file(call, call.reply.open().open_id());
-    if (call.reply.node().opened()) ops::close_file(call, call.request().lookup().open_id());
+    if (call.opened_by_name != 0) ops::close_file(call, call.opened_by_name);
   }
   if (once) {
     // A body is not remembered: what a repeat of an OPEN would bring along can be read.

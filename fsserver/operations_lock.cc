@@ -69,7 +69,11 @@ Result<void> lock(Call& call) {
     tell_holder(*call.reply.mutable_lock(), call.locks().test(key, node, wanted));
     return {};
   }
-  if (wanted.type != LockType::kUnlock) call.session().note_locking();
+  if (wanted.type != LockType::kUnlock) {
+    call.session().note_locking();
+    // Through an open of before a restart: the close of another one does not end it.
+    if (!request.flock() && !call.session().find(request.open_id())) call.session().note_reclaimed(key);
+  }
   call.answers_later = true;
   const std::shared_ptr<rpc::IncomingCall> incoming = call.incoming();
   LockTable& locks = call.locks();

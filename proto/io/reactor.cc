@@ -51,8 +51,9 @@ struct SchedulingAttributes {
   std::uint64_t period = 0;
 };
 
-// Where that is forbidden nothing changes.
+// Where that is forbidden, or somebody has chosen another policy for us, nothing changes.
 void ask_for_short_slices() {
+  if (::sched_getscheduler(0) != SCHED_OTHER) return;
   SchedulingAttributes attributes;
   attributes.nice = ::getpriority(PRIO_PROCESS, 0);
   attributes.runtime = kSliceNanoseconds;

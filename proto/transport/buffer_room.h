@@ -1,7 +1,7 @@
 // How long a queue of ours the bottleneck's buffer has room for. A buffer that is shorter than the queue that
 // we mean to keep would be overrun for ever.
 //
-// Losses beyond the path's own in three judgements running, with a standing queue, show such a buffer: losses
+// Losses beyond the path's own in three judgements running, with a queue, show such a buffer: losses
 // that come in bursts are gone by then, a policer has no queue. A judgement takes 100 packets, if need be of
 // several rounds. What was learnt so is doubted after a while without losses: the path may be another one.
 //
@@ -27,7 +27,7 @@ class BufferRoom {
     double acked = 0;    // packets
     double lost = 0;     // packets
     double own = 0;      // share that the path loses by itself
-    Duration queue{};    // that no packet of the round was spared
+    Duration queue{};    // that packets of the round met on average
     Duration longest{};  // that one met
     Duration kept{};     // that we meant to keep, with room() for it
   };

@@ -113,6 +113,73 @@ TEST_F(LargeFile, IsClosedIfTheLookupWasInterrupted) {
   EXPECT_EQ(closes(), 1u) << "it may have been done all the same";
 }
 
+TEST_F(LargeFile, IsClosedIfNobodyKnowsWhetherTheLookupWasDone) {
+  server.fault = [](const Request& request) {
+    return request.has_lookup() ? std::optional(Error{ErrorCode::kTimedOut, "out of reach"}) : std::nullopt;
+  };
+  auto answer = new_answer<EntryReply>();
+  filesystem->lookup({}, kRootNode, "large", into(answer));
+  EXPECT_FALSE(finished(answer));
+  EXPECT_EQ(closes(), 1u);
+}
+
+TEST_F(LargeFile, IsClosedAtOnceIfWhatWasToldWithItIsUnderNoLease) {
+  server.being_changed = true;
+  (void)lookup("large");
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, IsNotKeptOpenByNobodyWhenItIsRemoved) {
+  (void)lookup("large");
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "large", false, into(removed));
+  EXPECT_TRUE(finished(removed));
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, IsNotKeptOpenByNobodyWhenItIsReplaced) {
+  (void)lookup("large");
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "small", kRootNode, "large", 0, into(renamed));
+  EXPECT_TRUE(finished(renamed));
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, IsOpenedAtTheServerThatHasForgottenWhatWasOpenedWithNames) {
+  const NodeId node = lookup("large").node;
+  schema::AttachReply reply = server.attached();
+  reply.set_resumed(false);
+  (void)reattach(reply);
+  scheduler.advance(milliseconds(1));
+  EXPECT_TRUE(attributes(node)) << "and has told it under a lease again";
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDONLY, into(opened));
+  EXPECT_TRUE(finished(opened));
+  EXPECT_EQ(opens(), 1u);
+}
+
+TEST_F(LargeFile, ManyAreNotAllOpenedWithTheirNames) {
+  constexpr int kMany = 100;
+  for (int i = 0; i < kMany; ++i) server.put("large" + std::to_string(i), content);
+  for (int i = 0; i < kMany; ++i)
+    filesystem->lookup({}, kRootNode, "large" + std::to_string(i), into(new_answer<EntryReply>()));
+  settle();
+  EXPECT_EQ(server.open_files(), static_cast<std::size_t>(OpensAhead::kAtOnceMax));
+  scheduler.advance(OpensAhead::kKept + milliseconds(1));
+  settle();
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, ThatIsLookedUpAgainIsOpenOnce) {
+  (void)lookup("large");
+  EXPECT_TRUE(take_back(push_name("large")));
+  const Handle file = open("large", O_RDONLY);
+  EXPECT_EQ(opens(), 0u);
+  EXPECT_EQ(server.open_files(), 1u);
+  close(file);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
 TEST_F(LargeFile, IsKeptInThePagesOfTheKernelIfItIsStillTheSame) {
   const Handle first = open("large", O_RDONLY);
   EXPECT_FALSE(last_open.keep_cache);

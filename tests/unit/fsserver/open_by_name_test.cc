@@ -1,4 +1,6 @@
 // LOOKUPs that open what they find.
+#include <csignal>
+
 #include "mount.h"
 
 namespace tusk::server {
@@ -31,7 +33,7 @@ class OpenByName : public testing::Test {
   std::size_t open_files() { return server_.service().clients().at(0).open_files; }
 
   TempDir dir_;
-  Server server_{dir_.path(), ServerSetup{.client_descriptors_max = 3}};
+  Server server_{dir_.path(), ServerSetup{.client_descriptors_max = 8}};
   Mount mount_{server_};
 };
 
@@ -66,9 +68,29 @@ TEST_F(OpenByName, DoesNotTakeAnIdThatIsAnothersOrTheServers) {
   EXPECT_EQ(mount_.read(mount_.handle("large"), kId, 0, 1).text(), "x");
 }
 
-TEST_F(OpenByName, IsNoErrorIfThereAreTooMany) {
-  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(look("large", kId + i));
-  EXPECT_FALSE(look("large", kId + 3));
+TEST_F(OpenByName, LeavesHalfOfTheDescriptorsForOpens) {
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(look("large", kId + i));
+  EXPECT_FALSE(look("large", kId + 4));
+  EXPECT_OK(mount_.open(mount_.handle("large")));
+}
+
+TEST_F(OpenByName, DoesNotWaitForProgramsThatHoldALeaseOnTheFile) {
+  const Fd file(::open((dir_ / "large").c_str(), O_RDWR | O_CLOEXEC));
+  ::signal(SIGIO, SIG_IGN);
+  if (::fcntl(file.number(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "no leases here";
+  EXPECT_FALSE(look("large"));
+  ::fcntl(file.number(), F_SETLEASE, F_UNLCK);
+  EXPECT_TRUE(look("large"));
+}
+
+// Whoever repeats it on a new connection does not lose what the late one finds opened.
+TEST_F(OpenByName, OfAnotherCallIsNotClosedByOneThatWasGivenUp) {
+  EXPECT_TRUE(look("large"));
+  const auto late = mount_.start(lookup("large"));
+  late->cancel();
+  (void)late->wait();
+  EXPECT_TRUE(server_.service().drain(20s));
+  EXPECT_EQ(open_files(), 1u);
 }
 
 }  // namespace

@@ -21,6 +21,18 @@ std::uint64_t log_number_of(Inode& inode) {
   return inode.log.made_under;
 }
 
+// Who opens the file sees it as of this change. Whether the bytes that are known, here and in the kernel, are
+// of it; else those here are forgotten. With the inode's mutex held.
+bool keep_bytes_of(FileState& file, std::uint64_t change) {
+  const bool same = file.version.is(change);
+  if (!same) {
+    file.data.forget(kWholeFile);
+    file.version.set(change);
+  }
+  file.capability_absent = file.capability_absent && same;
+  return same;
+}
+
 // The kernel may have something else in mind: what was shown before, or even what was shown long before.
 bool others_changed(const Attributes& before, Inode& inode) {
   const std::lock_guard lock(inode.mutex);
@@ -203,13 +215,7 @@ std::optional<OpenReply> Filesystem::open_looked_up(const InodePointer& inode, s
       return std::nullopt;
     open_id = opens_ahead_.take(file.opened_ahead);
     if (open_id == 0) return std::nullopt;
-    const std::uint64_t change = inode->attributes.value().change;
-    keep = file.version.is(change);
-    if (!keep) {
-      file.data.forget(kWholeFile);
-      file.version.set(change);
-    }
-    file.capability_absent = file.capability_absent && keep;
+    keep = keep_bytes_of(file, inode->attributes.value().change);
   }
   return OpenReply{new_file(inode, open_id, flags), keep};
 }
@@ -304,12 +310,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       file.last_write = core_.scheduler.now();
       file.version.set(attr.change);
     } else {
-      keep = file.version.is(attr.change);
-      if (!keep) {
-        file.data.forget(kWholeFile);
-        file.version.set(attr.change);
-      }
-      file.capability_absent = file.capability_absent && keep;
+      keep = keep_bytes_of(file, attr.change);
     }
     if (!body.empty() && !inode->written_since(told.started)) {
       file.data.fill(0, body, attr.change);

@@ -27,6 +27,7 @@
 #include "fsclient/scheduler.h"
 #include "proto/base/result.h"
 #include "proto/base/shared_bytes.h"
+#include "proto/rpc/log_alias.h"
 
 namespace tusk::client {
 
@@ -38,7 +39,6 @@ class OperationLog {
 
   // Unanswered, at most: what the server keeps room for on its disk.
   static constexpr std::size_t kEntriesMax = 16'384;
-  static constexpr std::uint64_t kOwnOpenId = 1ull << 63;  // from it on ids are clients' to choose
   static constexpr ByteCount kBytesMax = 64 * 1024 * 1024;
   // LOGs on their way: the server keeps that many of those that come before their turn.
   static constexpr std::size_t kInFlightMax = 512;
@@ -79,7 +79,7 @@ class OperationLog {
   // An alias or an open id of this mount's own, never given before.
   [[nodiscard]] std::uint64_t next_name() { return next_name_++; }
   // For an open that the server is told of under an id of ours.
-  [[nodiscard]] std::uint64_t next_open_id() { return kOwnOpenId | next_name(); }
+  [[nodiscard]] std::uint64_t next_open_id() { return rpc::kClientOpenIdMin | next_name(); }
 
   // All that was appended until now has been answered. Never within the call: who looks whether a file is in
   // the log, and finds it there until another thread is done with it, asks again and again, and would not

@@ -23,12 +23,13 @@
 #include "fsserver/quota.h"
 #include "fsserver/reply_memory.h"
 #include "proto/base/result.h"
+#include "proto/rpc/log_alias.h"
 
 namespace tusk::server {
 
 constexpr std::size_t kSessionIdBytes = 16;
-constexpr std::uint64_t kClientOpenIdMin = 1ull << 63;  // from it on clients choose
-constexpr std::size_t kDirectoryStreamsMax = 32;        // per session, held open between two pages
+using rpc::kClientOpenIdMin;
+constexpr std::size_t kDirectoryStreamsMax = 32;  // per session, held open between two pages
 
 struct OpenFile {
   SharedFd fd;

@@ -1,5 +1,5 @@
-// What the entries of LOGs call nodes whose handles the client does not know yet (docs/PROTOCOL.md, "The
-// log").
+// What clients call nodes and open files whose handles and ids they cannot know yet (docs/PROTOCOL.md, "The
+// log"; LOOKUPs that open).
 //
 // A handle on the wire is an alias if it is 9 bytes, 0xff and a number; handles of any server are longer
 // (fsserver/handle_codec.h).
@@ -15,6 +15,9 @@
 namespace tusk::rpc {
 
 constexpr std::size_t kAliasBytes = 9;
+
+// Open ids from this on are the client's to choose, those below the server's.
+constexpr std::uint64_t kClientOpenIdMin = 1ull << 63;
 
 // nullopt: it is none.
 [[nodiscard]] std::optional<std::uint64_t> alias_of(std::string_view handle);

@@ -77,7 +77,8 @@ TEST_F(OpenByName, LeavesHalfOfTheDescriptorsForOpens) {
 TEST_F(OpenByName, DoesNotWaitForProgramsThatHoldALeaseOnTheFile) {
   const Fd file(::open((dir_ / "large").c_str(), O_RDWR | O_CLOEXEC));
   ::signal(SIGIO, SIG_IGN);
-  if (::fcntl(file.number(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "no leases here";
+  if (::fcntl(file.number(), F_SETLEASE, F_WRLCK) != 0)
+    GTEST_SKIP() << "skipped, because there are no leases on files here";
   EXPECT_FALSE(look("large"));
   ::fcntl(file.number(), F_SETLEASE, F_UNLCK);
   EXPECT_TRUE(look("large"));

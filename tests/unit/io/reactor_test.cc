@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -72,6 +73,21 @@ TEST_F(ReactorTest, FiresTimersByDeadlineAndEqualOnesAsArmed) {
   run();
   EXPECT_THAT(log, ElementsAre("first", "second", "third"));
   EXPECT_FALSE(first.armed());
+}
+
+TEST_F(ReactorTest, KeepsThePolicyAndTheNiceValueOfItsThread) {
+  static constexpr int kNice = 3;
+  std::thread([this] {
+    ASSERT_EQ(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice), 0);
+    for (const int policy : {SCHED_OTHER, SCHED_BATCH}) {
+      const sched_param none{};
+      ASSERT_EQ(::sched_setscheduler(0, policy, &none), 0);
+      reactor->stop();
+      reactor->run();
+      EXPECT_EQ(::sched_getscheduler(0), policy);
+      EXPECT_EQ(::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid())), kNice);
+    }
+  }).join();
 }
 
 TEST_F(ReactorTest, NeverFiresEarly) {

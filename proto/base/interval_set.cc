@@ -73,13 +73,14 @@ bool IntervalSet::covers(std::uint64_t begin, std::uint64_t end) const {
   return at != intervals_.end() && at->begin <= begin && end <= at->end;
 }
 
-std::vector<Interval> IntervalSet::gaps(std::uint64_t begin, std::uint64_t end) const {
+std::vector<Interval> IntervalSet::gaps(std::uint64_t begin, std::uint64_t end, std::size_t most) const {
   std::vector<Interval> result;
-  for (auto at = first_touching(intervals_, begin); at != intervals_.end() && at->begin < end; ++at) {
+  for (auto at = first_touching(intervals_, begin);
+       at != intervals_.end() && at->begin < end && result.size() < most; ++at) {
     if (at->begin > begin) result.push_back({begin, at->begin});
     begin = std::max(begin, at->end);
   }
-  if (begin < end) result.push_back({begin, end});
+  if (begin < end && result.size() < most) result.push_back({begin, end});
   return result;
 }
 

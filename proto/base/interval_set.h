@@ -31,8 +31,9 @@ class IntervalSet {
   [[nodiscard]] bool empty() const { return intervals_.empty(); }
   [[nodiscard]] bool contains(std::uint64_t value) const;
   [[nodiscard]] bool covers(std::uint64_t begin, std::uint64_t end) const;
-  // The parts of [begin, end) that are not in the set, in order.
-  [[nodiscard]] std::vector<Interval> gaps(std::uint64_t begin, std::uint64_t end) const;
+  // The parts of [begin, end) that are not in the set, in order; no more than `most` of them.
+  [[nodiscard]] std::vector<Interval> gaps(std::uint64_t begin, std::uint64_t end,
+                                           std::size_t most = SIZE_MAX) const;
   // The parts of [begin, end) that are in the set, in order.
   [[nodiscard]] std::vector<Interval> overlap(std::uint64_t begin, std::uint64_t end) const;
   [[nodiscard]] std::uint64_t total() const;

@@ -30,6 +30,15 @@ TEST(IntervalSet, RemovingTheMiddleLeavesBothEnds) {
   EXPECT_EQ(set.overlap(30, 70), (Intervals{{30, 40}, {60, 70}}));
 }
 
+TEST(IntervalSet, TellsNoMoreGapsThanWereAskedFor) {
+  IntervalSet set;
+  set.add(10, 20);
+  set.add(30, 40);
+  EXPECT_EQ(set.gaps(0, 50, 3), (Intervals{{0, 10}, {20, 30}, {40, 50}}));
+  EXPECT_EQ(set.gaps(0, 50, 2), (Intervals{{0, 10}, {20, 30}}));
+  EXPECT_EQ(set.gaps(0, 50, 0), Intervals{});
+}
+
 TEST(IntervalSet, EmptyRangesAreCoveredByAnything) {
   IntervalSet set;
   EXPECT_TRUE(set.covers(7, 7));

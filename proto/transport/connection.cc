@@ -126,6 +126,7 @@ Result<bool> Connection::handle_frame(TimePoint now, const wire::Frame& frame) {
           [&](const wire::FloorFrame& f) -> Result<bool> { return acks_.raise_floor(f.floor), false; },
           [&](const wire::MessageHeaderFrame& f) { return eliciting(exchanges_.handle_header(f)); },
           [&](const wire::BodyFrame& f) { return eliciting(exchanges_.handle_body(f)); },
+          [&](const wire::ParityFrame& f) { return eliciting(exchanges_.handle_parity(f)); },
           [&](const wire::CancelFrame& f) { return eliciting(exchanges_.handle_cancel(f)); },
           [&](const wire::PathChallengeFrame& f) -> Result<bool> {
             if (path_responses_.size() < kPathResponsesMax) path_responses_.push_back(f.data);
@@ -377,6 +378,7 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
     wire::SettingsFrame settings{{
         {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
         {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
+        {static_cast<std::uint64_t>(wire::SettingKey::kFeatures), wire::kFeatureParity},
     }};
     if (config_.congestion == CongestionKind::kBackground)
       settings.settings.push_back(

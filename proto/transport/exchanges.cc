@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "proto/base/check.h"
-#include "proto/transport/proactive_copies.h"
 
 namespace tusk::transport {
 namespace {
@@ -119,39 +118,44 @@ Result<void> Exchanges::account(Accepted& accepted) {
 }
 
 Result<void> Exchanges::handle_header(const wire::MessageHeaderFrame& frame) {
-  return handle_part(frame, &IncomingMessage::handle_header);
+  return handle_part(frame.exchange, [&](IncomingMessage& message) { return message.handle_header(frame); });
 }
 
 Result<void> Exchanges::handle_body(const wire::BodyFrame& frame) {
-  return handle_part(frame, &IncomingMessage::handle_body);
+  return handle_part(frame.exchange, [&](IncomingMessage& message) { return message.handle_body(frame); });
 }
 
-template <class Frame>
-Result<void> Exchanges::handle_part(const Frame& frame, Result<void> (IncomingMessage::*take)(const Frame&)) {
-  if (mine(frame.exchange)) {
-    const auto found = initiated_.find(frame.exchange);
+Result<void> Exchanges::handle_parity(const wire::ParityFrame& frame) {
+  return handle_part(frame.exchange,
+                     [&](IncomingMessage& message) { return message.handle_parity(frame, parity_budget_); });
+}
+
+template <class Take>
+Result<void> Exchanges::handle_part(wire::ExchangeId exchange, const Take& take) {
+  if (mine(exchange)) {
+    const auto found = initiated_.find(exchange);
     if (found == initiated_.end()) {
-      if (index(frame.exchange) >= next_index_) return fail(ErrorCode::kMalformed, "a reply to nothing");
+      if (index(exchange) >= next_index_) return fail(ErrorCode::kMalformed, "a reply to nothing");
       return {};
     }
     IncomingMessage& reply = found->second.reply;
-    TUSK_TRY((reply.*take)(frame));
+    TUSK_TRY(take(reply));
     if (reply.complete()) {
-      events_.push_back(ReplyArrived{frame.exchange, reply.header(), reply.body_size()});
+      events_.push_back(ReplyArrived{exchange, reply.header(), reply.body_size()});
       unsent_bytes_ -= found->second.request.unsent();
       initiated_.erase(found);
     }
     return {};
   }
-  TUSK_ASSIGN(Accepted * accepted, accept(frame.exchange));
+  TUSK_ASSIGN(Accepted * accepted, accept(exchange));
   if (!accepted || accepted->delivered) return {};
   IncomingMessage& request = accepted->request;
-  TUSK_TRY((request.*take)(frame));
+  TUSK_TRY(take(request));
   TUSK_TRY(account(*accepted));
   if (request.complete()) {
     accepted->delivered = true;
-    events_.push_back(RequestArrived{frame.exchange, request.header(), request.body(),
-                                     request.reply_capacity(), request.priority()});
+    events_.push_back(RequestArrived{exchange, request.header(), request.body(), request.reply_capacity(),
+                                     request.priority()});
   }
   return {};
 }

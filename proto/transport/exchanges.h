@@ -72,6 +72,7 @@ class Exchanges {
   // Incoming frames. Errors: the peer broke the protocol.
   [[nodiscard]] Result<void> handle_header(const wire::MessageHeaderFrame& frame);
   [[nodiscard]] Result<void> handle_body(const wire::BodyFrame& frame);
+  [[nodiscard]] Result<void> handle_parity(const wire::ParityFrame& frame);
   [[nodiscard]] Result<void> handle_cancel(const wire::CancelFrame& frame);
   void handle_credit(const wire::CreditFrame& frame);
 
@@ -142,9 +143,9 @@ class Exchanges {
   [[nodiscard]] bool credit_allows(const Waiting& waiting) const;
   [[nodiscard]] Result<Accepted*> accept(wire::ExchangeId exchange);  // nullptr: finished before
   [[nodiscard]] Result<void> account(Accepted& accepted);
-  template <class Frame>
-  [[nodiscard]] Result<void> handle_part(const Frame& frame,
-                                         Result<void> (IncomingMessage::*take)(const Frame&));
+  // `take`: gives the message what came of it.
+  template <class Take>
+  [[nodiscard]] Result<void> handle_part(wire::ExchangeId exchange, const Take& take);
   void finish_accepted(wire::ExchangeId exchange);
   OutgoingMessage* find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair);
   [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,
@@ -155,6 +156,7 @@ class Exchanges {
   const CreditLimits limits_;
   const Allocate allocate_;
 
+  ParityBudget parity_budget_;  // outlives messages
   std::unordered_map<wire::ExchangeId, Initiated> initiated_;
   std::unordered_map<wire::ExchangeId, Accepted> accepted_;
   std::deque<Waiting> waiting_;

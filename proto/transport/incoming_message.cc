@@ -20,7 +20,7 @@ Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& fram
   if (!knows_sizes()) {
     if (fixed_place_ && frame.body_size > place_.size())
       return fail(ErrorCode::kMalformed, "a body larger than its place");
-    if (!body_received_.empty() && body_received_.back().end > frame.body_size)
+    if (body_received_end() > frame.body_size || (parity_ && parity_->end() > frame.body_size))
       return fail(ErrorCode::kMalformed, "body bytes past the body's end");
     header_size_ = frame.header_size;
     body_size_ = frame.body_size;
@@ -28,6 +28,7 @@ Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& fram
     priority_ = frame.priority;
     header_ = allocate(header_size_);
     make_room(body_size_);
+    restore();
   } else if (frame.header_size != header_size_ || frame.body_size != body_size_) {
     return fail(ErrorCode::kMalformed, "two sizes for one message");
   }
@@ -62,7 +63,26 @@ Result<void> IncomingMessage::handle_body(const wire::BodyFrame& frame) {
   body_received_.add(frame.offset, end);
   if (body_received_.intervals().size() > kRunsMax)
     return fail(ErrorCode::kMalformed, "a message in too many pieces");
+  restore();
   return {};
+}
+
+Result<void> IncomingMessage::handle_parity(const wire::ParityFrame& frame, ParityBudget& budget) {
+  const ByteCount end = frame.offset + frame.length;
+  if ((fixed_place_ && end > place_.size()) || (knows_sizes() && end > body_size_))
+    return fail(ErrorCode::kMalformed, "parity of what is past the body's end");
+  if (body_received_.covers(frame.offset, end)) return {};
+  if (!parity_) parity_ = std::make_unique<IncomingParity>(budget);
+  parity_->add(frame, [this](std::size_t size) { return allocate(size); });
+  restore();
+  return {};
+}
+
+// Not before there is room for all of the body: what is missing before the header is not known.
+void IncomingMessage::restore() {
+  if (!parity_ || !knows_sizes()) return;
+  parity_->restore(place_.bytes.first(body_size_), body_received_);
+  if (parity_->empty() || body_received_.covers(0, body_size_)) parity_.reset();
 }
 
 }  // namespace tusk::transport

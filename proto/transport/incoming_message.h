@@ -3,17 +3,16 @@
 // The body of a reply goes straight to where the requester wanted it; that of a request to fresh memory.
 #pragma once
 
-#include <functional>
+#include <memory>
+#include <optional>
 
 #include "proto/base/interval_set.h"
 #include "proto/base/result.h"
 #include "proto/base/shared_bytes.h"
+#include "proto/transport/incoming_parity.h"
 #include "proto/wire/frame.h"
 
 namespace tusk::transport {
-
-// Where the memory for what a peer sends comes from, so that somebody can count it; empty: allocate_bytes.
-using Allocate = std::function<MutableSharedBytes(std::size_t size)>;
 
 class IncomingMessage {
  public:
@@ -33,6 +32,8 @@ class IncomingMessage {
   // scattered than any loss makes them; they were authenticated, so the peer itself is broken.
   [[nodiscard]] Result<void> handle_header(const wire::MessageHeaderFrame& frame);
   [[nodiscard]] Result<void> handle_body(const wire::BodyFrame& frame);
+  // Parity is kept as long as it may be of use, and `budget` allows; it must outlive the message.
+  [[nodiscard]] Result<void> handle_parity(const wire::ParityFrame& frame, ParityBudget& budget);
 
   [[nodiscard]] bool knows_sizes() const { return header_size_ > 0; }
   [[nodiscard]] bool complete() const {
@@ -56,6 +57,7 @@ class IncomingMessage {
     return allocate_ && *allocate_ ? (*allocate_)(size) : allocate_bytes(size);
   }
   void make_room(ByteCount size);
+  void restore();
 
   bool fixed_place_;
   const Allocate* allocate_;
@@ -67,6 +69,7 @@ class IncomingMessage {
   wire::Priority priority_ = wire::Priority::kInteractive;
   IntervalSet header_received_;
   IntervalSet body_received_;
+  std::unique_ptr<IncomingParity> parity_;  // nullptr: none
 };
 
 }  // namespace tusk::transport

@@ -99,6 +99,20 @@ std::optional<Frame> read_body(ByteReader& reader, bool sized) {
   return frame;
 }
 
+std::optional<Frame> read_parity(ByteReader& reader) {
+  ParityFrame frame;
+  frame.exchange = ExchangeId(reader.varint());
+  frame.offset = reader.varint();
+  frame.length = reader.varint();
+  frame.index = reader.u8();
+  frame.data = read_sized(reader);
+  if (!reader.ok() || frame.data.empty() || frame.length == 0 || frame.length > kMessageBodyMax ||
+      frame.offset > kMessageBodyMax - frame.length || frame.index >= erasure::kParityMax ||
+      erasure::rows_of(frame.length, frame.data.size()) > erasure::kRowsMax)
+    return std::nullopt;
+  return frame;
+}
+
 std::optional<Frame> read_close(ByteReader& reader) {
   CloseFrame frame;
   frame.code = reader.u16();
@@ -163,6 +177,8 @@ std::optional<Frame> read_frame(ByteReader& reader) {
       return read_body(reader, false);
     case FrameType::kSizedBody:
       return read_body(reader, true);
+    case FrameType::kParity:
+      return read_parity(reader);
     case FrameType::kCrypto:
       return read_crypto(reader);
     case FrameType::kCryptoAck:
@@ -255,6 +271,20 @@ void write_frame(const BodyFrame& frame, bool last_in_packet, ByteWriter& writer
 
 std::size_t body_frame_overhead(ExchangeId exchange, ByteCount offset, bool last_in_packet) {
   return 1 + varint_size(exchange.value()) + varint_size(offset) + (last_in_packet ? 0 : kLengthSize);
+}
+
+void write_frame(const ParityFrame& frame, ByteWriter& writer) {
+  write_type(FrameType::kParity, writer);
+  writer.varint(frame.exchange.value());
+  writer.varint(frame.offset);
+  writer.varint(frame.length);
+  writer.u8(frame.index);
+  write_sized(frame.data, writer);
+}
+
+std::size_t parity_frame_overhead(const ParityFrame& frame) {
+  return 1 + varint_size(frame.exchange.value()) + varint_size(frame.offset) + varint_size(frame.length) + 1 +
+         kLengthSize;
 }
 
 void write_frame(const CancelFrame& frame, ByteWriter& writer) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "proto/base/bytes.h"
+#include "proto/base/erasure.h"
 #include "proto/wire/types.h"
 
 namespace tusk::wire {
@@ -33,6 +34,7 @@ enum class FrameType : std::uint8_t {
   kResetToken = 0x0f,
   kBody = 0x10,       // data to the end of the packet
   kSizedBody = 0x11,  // data with a length
+  kParity = 0x12,     // to who announced kFeatureParity
   kCrypto = 0x20,     // handshake packets only
   kCryptoAck = 0x21,  // handshake packets only
 };
@@ -61,9 +63,10 @@ struct AckFrame {
 enum class SettingKey : std::uint8_t {
   kReceiveSizeMax = 1,  // largest UDP payload it can receive
   kIdleTimeoutMs = 2,   // it forgets the connection after this silence
-  kFeatures = 3,        // bits; none defined yet
+  kFeatures = 3,        // bits, below
   kPriority = 4,        // 1: background; the peer, too, sends only what the line has left
 };
+constexpr std::uint64_t kFeatureParity = 1;  // it understands PARITY
 constexpr std::uint64_t kPriorityBackground = 1;
 struct Setting {
   std::uint64_t key = 0;
@@ -101,6 +104,16 @@ struct MessageHeaderFrame {
 struct BodyFrame {
   ExchangeId exchange;
   ByteCount offset = 0;
+  std::span<const std::byte> data;
+};
+
+// A row of parity of a part of a message's body, from which what is lost of it comes back: of the bytes from
+// `offset` on, in rows as long as `data` (proto/base/erasure.h).
+struct ParityFrame {
+  ExchangeId exchange;
+  ByteCount offset = 0;
+  ByteCount length = 0;    // of the part: at most erasure::kRowsMax rows
+  std::uint8_t index = 0;  // of the row, below erasure::kParityMax
   std::span<const std::byte> data;
 };
 
@@ -146,8 +159,9 @@ struct CryptoAckFrame {
 };
 
 using Frame = std::variant<PaddingFrame, PingFrame, AckFrame, SettingsFrame, CreditFrame, FloorFrame,
-                           MessageHeaderFrame, BodyFrame, CancelFrame, PathChallengeFrame, PathResponseFrame,
-                           CloseFrame, AddressTokenFrame, ResetTokenFrame, CryptoFrame, CryptoAckFrame>;
+                           MessageHeaderFrame, BodyFrame, ParityFrame, CancelFrame, PathChallengeFrame,
+                           PathResponseFrame, CloseFrame, AddressTokenFrame, ResetTokenFrame, CryptoFrame,
+                           CryptoAckFrame>;
 
 // The next frame of a packet's payload; nullopt when it is malformed. Not to be called at the end.
 [[nodiscard]] std::optional<Frame> read_frame(ByteReader& reader);
@@ -160,6 +174,7 @@ void write_frame(const SettingsFrame& frame, ByteWriter& writer);
 void write_frame(const CreditFrame& frame, ByteWriter& writer);
 void write_frame(const FloorFrame& frame, ByteWriter& writer);
 void write_frame(const MessageHeaderFrame& frame, ByteWriter& writer);
+void write_frame(const ParityFrame& frame, ByteWriter& writer);
 void write_frame(const CancelFrame& frame, ByteWriter& writer);
 void write_frame(const PathChallengeFrame& frame, ByteWriter& writer);
 void write_frame(const PathResponseFrame& frame, ByteWriter& writer);
@@ -174,6 +189,7 @@ void write_frame(const BodyFrame& frame, bool last_in_packet, ByteWriter& writer
 // Bytes before the data, with the longest length field: what a piece costs.
 [[nodiscard]] std::size_t body_frame_overhead(ExchangeId exchange, ByteCount offset, bool last_in_packet);
 [[nodiscard]] std::size_t message_header_frame_overhead(const MessageHeaderFrame& frame);
+[[nodiscard]] std::size_t parity_frame_overhead(const ParityFrame& frame);
 [[nodiscard]] std::size_t ack_frame_size(const AckFrame& frame);
 
 constexpr std::size_t kCryptoFrameOverhead = 1 + 8 + 4;

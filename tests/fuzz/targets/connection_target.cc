@@ -124,8 +124,11 @@ class Victim {
     const Bytes data = golden::counting_bytes(1 + operations_.below(200));
     const ExchangeId exchange(operations_.below(12));
     const ByteCount size = 1 + operations_.below(256);
-    if (operations_.flag())
-      return receive(wire::Frame(wire::BodyFrame{exchange, operations_.below(256), data}));
+    const std::uint64_t kind = operations_.below(4);
+    if (kind < 2) return receive(wire::Frame(wire::BodyFrame{exchange, operations_.below(256), data}));
+    if (kind == 2)
+      return receive(wire::Frame(wire::ParityFrame{exchange, operations_.below(256), size,
+                                                   static_cast<std::uint8_t>(operations_.below(16)), data}));
     const auto part = std::span(data).first(std::min<std::size_t>(data.size(), size));
     receive(
         wire::Frame(wire::MessageHeaderFrame{exchange, wire::Priority::kBulk, size, operations_.below(256),

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "proto/base/check.h"
+#include "proto/base/erasure.h"
 #include "proto/transport/exchanges.h"
 #include "tests/fuzz/targets/operations.h"
 #include "tests/fuzz/targets/targets.h"
@@ -49,9 +50,13 @@ class Pair {
     Exchanges::Outgoing outgoing;
     Bytes data;  // a copy, as in a packet: the sender may forget its own meanwhile
   };
+  struct Parity {
+    wire::ParityFrame frame;  // without data
+    Bytes row;
+  };
   struct Flying {
     int to;
-    std::variant<Piece, wire::CancelFrame, wire::CreditFrame> what;
+    std::variant<Piece, Parity, wire::CancelFrame, wire::CreditFrame> what;
     bool arrived = false;
   };
   struct Call {
@@ -62,7 +67,7 @@ class Pair {
 
   void step(Operations& operations) {
     const int side = operations.flag() ? 1 : 0;
-    switch (operations.below(12)) {
+    switch (operations.below(13)) {
       case 0:
       case 1:
         return open(side, operations);
@@ -81,6 +86,8 @@ class Pair {
         return settle(operations.u8(), true);
       case 10:
         return settle(operations.u8(), false);
+      case 11:
+        return protect(operations);
       default:
         return speak(side);
     }
@@ -125,6 +132,27 @@ class Pair {
     }
   }
 
+  // Parity of any part, in rows of any length, of a body of which something is on its way.
+  void protect(Operations& operations) {
+    if (flying_.empty() || flying_.size() >= kFlyingMax) return;
+    const Flying& flying = flying_[operations.u8() % flying_.size()];
+    const auto* piece = std::get_if<Piece>(&flying.what);
+    const std::size_t begin = operations.below(kBodyMax);
+    const std::size_t row_size = 1 + operations.below(1200);
+    const std::size_t index = operations.below(erasure::kParityMax);
+    if (!piece || piece->outgoing.piece.part != Part::kBody) return;
+    const ExchangeId exchange = piece->outgoing.exchange;
+    const std::size_t end = piece->outgoing.piece.offset + piece->data.size();
+    if (begin >= end || erasure::rows_of(end - begin, row_size) > erasure::kRowsMax) return;
+    const bool reply = (exchange.value() & 1) == static_cast<std::uint64_t>(flying.to);
+    const SharedBytes body = content(end, exchange.value() + (reply ? 6 : 1));
+    Bytes rows((index + 1) * row_size);
+    erasure::encode(body.bytes.subspan(begin), row_size, rows);
+    const auto row = std::span(rows).last(row_size);
+    const wire::ParityFrame frame{exchange, begin, end - begin, static_cast<std::uint8_t>(index), {}};
+    flying_.push_back({flying.to, Parity{frame, Bytes(row.begin(), row.end())}});
+  }
+
   void speak(int side) {
     if (flying_.size() >= kFlyingMax) return;
     if (const auto frame = ends_[side].poll_cancel()) flying_.push_back({1 - side, *frame});
@@ -141,6 +169,10 @@ class Pair {
       end.handle_credit(*credit);
     } else if (const auto* cancelled = std::get_if<wire::CancelFrame>(&flying.what)) {
       TUSK_CHECK(end.handle_cancel(*cancelled));
+    } else if (const auto* parity = std::get_if<Parity>(&flying.what)) {
+      wire::ParityFrame frame = parity->frame;
+      frame.data = parity->row;
+      TUSK_CHECK(end.handle_parity(frame));
     } else {
       deliver(end, std::get<Piece>(flying.what));
     }
@@ -172,7 +204,7 @@ class Pair {
       } else {
         end.handle_lost(piece->outgoing.exchange, part, offset, piece->data.size());
       }
-    } else if (!flying.arrived) {
+    } else if (!flying.arrived && !std::holds_alternative<Parity>(flying.what)) {
       return;  // the connection repeats these
     }
     flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(at));

@@ -120,6 +120,10 @@ std::string describe(const wire::Frame& frame) {
             return fmt::format("BODY exchange={} offset={} data={}", f.exchange.value(), f.offset,
                                to_hex(f.data));
           },
+          [](const wire::ParityFrame& f) {
+            return fmt::format("PARITY exchange={} offset={} length={} index={} data={}", f.exchange.value(),
+                               f.offset, f.length, f.index, to_hex(f.data));
+          },
           [](const wire::CancelFrame& f) {
             return fmt::format("CANCEL exchange={} request_bytes={}", f.exchange.value(), f.request_bytes);
           },

@@ -125,7 +125,7 @@ TEST_F(ConnectionTest, SettingsComeFirst) {
   for (const auto& packet : first)
     if (!packet.mtu_probe) said.insert(said.end(), packet.frames.begin(), packet.frames.end());
   ASSERT_FALSE(said.empty());
-  EXPECT_EQ(said.front(), "SETTINGS 1=8972 2=30000");
+  EXPECT_EQ(said.front(), "SETTINGS 1=8972 2=30000 3=1");
 }
 
 TEST_F(ConnectionTest, LostSettingsAreSaidAgain) {
@@ -135,7 +135,7 @@ TEST_F(ConnectionTest, LostSettingsAreSaidAgain) {
   acknowledge_all_but(number);
   wait(100ms);
   connection_.handle_timeout(now_);
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1"));
 }
 
 TEST_F(ConnectionTest, APeerThatYieldsIsYieldedTo) {
@@ -149,7 +149,7 @@ struct YieldingConnectionTest : ConnectionTest {
   YieldingConnectionTest() : ConnectionTest(Role::kClient, {.congestion = CongestionKind::kBackground}) {}
 };
 TEST_F(YieldingConnectionTest, AsksThePeerToYield) {
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 4=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 4=1"));
 }
 
 TEST_F(ConnectionTest, UnknownSettingsAreIgnored) {

@@ -117,7 +117,7 @@ TEST(Frames, FollowEachOtherInOnePayload) {
 TEST(Frames, OfUnknownTypesAreMalformed) {
   std::set<std::byte> known;
   for (const auto& sample : golden::frame_samples()) known.insert(encode(sample.frame, sample.form).front());
-  ASSERT_EQ(known.size(), 17u);
+  ASSERT_EQ(known.size(), 18u);
   for (unsigned type = 0; type < 256; ++type) {
     if (known.contains(static_cast<std::byte>(type))) continue;
     for (const std::byte filler : {std::byte{0}, std::byte{1}}) {
@@ -285,6 +285,25 @@ TEST(Bodies, WithoutALengthTakeAllThatFollows) {
 
 // ---------------------------------------------------------------- tokens, goodbyes, handshake bytes
 
+TEST(Parities, OutOfTheirLimitsAreMalformed) {
+  const Bytes row = counting_bytes(10);
+  const auto survives = [&](ByteCount offset, ByteCount length, unsigned index, std::size_t size) {
+    const ParityFrame frame{ExchangeId(4), offset, length, static_cast<std::uint8_t>(index),
+                            std::span(row).first(size)};
+    return decode_one(encode(frame)).has_value();
+  };
+  EXPECT_TRUE(survives(0, 10, 0, 10));
+  EXPECT_FALSE(survives(0, 10, 0, 0)) << "no data";
+  EXPECT_FALSE(survives(0, 0, 0, 10)) << "of nothing";
+  EXPECT_TRUE(survives(0, 10, erasure::kParityMax - 1, 10));
+  EXPECT_FALSE(survives(0, 10, erasure::kParityMax, 10));
+  EXPECT_TRUE(survives(0, 10 * erasure::kRowsMax, 0, 10));
+  EXPECT_FALSE(survives(0, 10 * erasure::kRowsMax + 1, 0, 10)) << "too many rows";
+  EXPECT_TRUE(survives(kMessageBodyMax - 10, 10, 0, 10));
+  EXPECT_FALSE(survives(kMessageBodyMax - 10, 11, 0, 10)) << "past the largest body";
+  EXPECT_FALSE(survives(kVarintMax, 10, 0, 10));
+}
+
 TEST(AddressTokens, HaveFromOneToTheAgreedBytes) {
   expect_survives(AddressTokenFrame{counting_bytes(1)});
   const Bytes most = counting_bytes(kTokenMax);
@@ -325,6 +344,8 @@ TEST(FrameSizes, OverheadsAreExact) {
       MessageHeaderFrame header = header_piece(1 << 20, offset, 1, 5, data);
       header.exchange = ExchangeId(id);
       EXPECT_EQ(encode(header).size(), message_header_frame_overhead(header) + 10);
+      const ParityFrame parity{ExchangeId(id), offset, 10 + offset % 1000, 7, data};
+      EXPECT_EQ(encode(parity).size(), parity_frame_overhead(parity) + 10);
     }
   }
 }

@@ -84,68 +84,58 @@ std::optional<std::vector<Segment>> segments_of(const std::vector<Hole>& holes, 
   return segments;
 }
 
-// The rows of `data` as sources of a sum over the columns from `begin` to `end`.
-class Sources {
- public:
-  Sources(std::span<const std::byte> data, std::size_t row_size)
-      : data_(data), row_size_(row_size), zeros_(row_size), last_(row_size) {}
-
-  // `absent`: rows to be taken for zeros.
-  [[nodiscard]] std::vector<unsigned char*> of(std::size_t begin, std::size_t end,
-                                               std::span<const std::size_t> absent) {
-    const std::size_t rows = rows_of(data_.size(), row_size_);
-    std::vector<unsigned char*> pointers(rows);
-    for (std::size_t row = 0; row + 1 < rows; ++row)
-      pointers[row] = source(data_.data() + row * row_size_ + begin);
-    pointers[rows - 1] = last_row(begin, end);
-    for (const std::size_t row : absent) pointers[row] = zeros_.data();
-    return pointers;
+// The rows of `data` as sources, with zeros for what is missing. Rows with holes and the last one, which ends
+// early, are copied to `scratch`.
+std::vector<unsigned char*> rows_without(std::span<const std::byte> data, std::size_t row_size,
+                                         std::span<const Hole> holes, Bytes& scratch) {
+  const std::size_t count = rows_of(data.size(), row_size);
+  std::vector<unsigned char*> rows(count);
+  for (std::size_t row = 0; row < count; ++row) rows[row] = source(data.data() + row * row_size);
+  std::vector<std::size_t> copied{count - 1};
+  for (const Hole& hole : holes)
+    if (hole.row != copied.back() && hole.row != count - 1) copied.push_back(hole.row);
+  scratch.assign(copied.size() * row_size, 0);
+  for (std::size_t i = 0; i < copied.size(); ++i) {
+    const std::size_t at = copied[i] * row_size;
+    rows[copied[i]] = scratch.data() + i * row_size;
+    std::memcpy(rows[copied[i]], data.data() + at, std::min(row_size, data.size() - at));
   }
+  for (const Hole& hole : holes)
+    std::fill(rows[hole.row] + hole.begin, rows[hole.row] + hole.end, static_cast<unsigned char>(0));
+  return rows;
+}
 
- private:
-  // With the zeros that follow it.
-  unsigned char* last_row(std::size_t begin, std::size_t end) {
-    const std::size_t at = (rows_of(data_.size(), row_size_) - 1) * row_size_ + begin;
-    const std::size_t there = at < data_.size() ? std::min(end - begin, data_.size() - at) : 0;
-    std::ranges::fill(last_, 0);
-    if (there > 0) std::memcpy(last_.data(), data_.data() + at, there);
-    return last_.data();
-  }
-
-  std::span<const std::byte> data_;
-  std::size_t row_size_;
-  Bytes zeros_;
-  Bytes last_;
-};
-
-// What the missing rows contributed to the parity is what is left of it without the others; from as many rows
-// of that the missing ones follow.
-void solve(std::span<std::byte> data, std::size_t row_size, const Segment& segment, Sources& sources,
-           std::span<const ParityRow> parity) {
+// `rests`: what the missing rows contributed to the rows of parity; as many of those as are missing tell
+// these.
+void solve(std::span<std::byte> data, std::size_t row_size, const Segment& segment,
+           std::span<const ParityRow> parity, Bytes& rests) {
   const std::size_t count = segment.rows.size();
-  const std::size_t size = segment.end - segment.begin;
-  std::vector<unsigned char*> present = sources.of(segment.begin, segment.end, segment.rows);
-  Bytes known;
   Bytes lost;
-  for (const ParityRow& row : parity.first(count)) {
-    for (std::size_t i = 0; i < present.size(); ++i) known.push_back(coefficient(row.index, i));
-    for (const std::size_t i : segment.rows) lost.push_back(coefficient(row.index, i));
+  std::vector<unsigned char*> known;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const std::size_t row : segment.rows) lost.push_back(coefficient(parity[i].index, row));
+    known.push_back(rests.data() + i * row_size + segment.begin);
   }
-  Bytes rest(count * size);
-  std::vector<unsigned char*> rests;
-  for (std::size_t i = 0; i < count; ++i) rests.push_back(rest.data() + i * size);
-  multiply(std::move(known), size, present, rests);
-  for (std::size_t i = 0; i < count; ++i)
-    for (std::size_t at = 0; at < size; ++at)
-      rests[i][at] ^= std::to_integer<unsigned char>(parity[i].bytes[segment.begin + at]);
-
   Bytes inverse(lost.size());
   const int singular = gf_invert_matrix(lost.data(), inverse.data(), static_cast<int>(count));
   TUSK_CHECK(singular == 0);
   std::vector<unsigned char*> targets;
   for (const std::size_t row : segment.rows)
     targets.push_back(pointer(data.data() + row * row_size + segment.begin));
-  multiply(std::move(inverse), size, rests, targets);
+  multiply(std::move(inverse), segment.end - segment.begin, known, targets);
+}
+
+// The sums of `rows` that rows of parity with these indices are.
+Bytes sums(std::vector<unsigned char*>& rows, std::size_t row_size, std::span<const ParityRow> parity) {
+  Bytes matrix;
+  Bytes sums(parity.size() * row_size);
+  std::vector<unsigned char*> outputs;
+  for (const ParityRow& one : parity) {
+    outputs.push_back(sums.data() + outputs.size() * row_size);
+    for (std::size_t row = 0; row < rows.size(); ++row) matrix.push_back(coefficient(one.index, row));
+  }
+  multiply(std::move(matrix), row_size, rows, outputs);
+  return sums;
 }
 
 }  // namespace
@@ -154,15 +144,12 @@ void encode(std::span<const std::byte> data, std::size_t row_size, std::span<std
   TUSK_CHECK(row_size > 0 && !data.empty() && rows_of(data.size(), row_size) <= kRowsMax);
   const std::size_t count = parity.size() / row_size;
   TUSK_CHECK(count > 0 && count <= kParityMax && parity.size() == count * row_size);
-  Sources sources(data, row_size);
-  std::vector<unsigned char*> rows = sources.of(0, row_size, {});
-  Bytes matrix;
-  std::vector<unsigned char*> outputs;
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t row = 0; row < rows.size(); ++row) matrix.push_back(coefficient(i, row));
-    outputs.push_back(pointer(parity.data() + i * row_size));
-  }
-  multiply(std::move(matrix), row_size, rows, outputs);
+  Bytes scratch;
+  std::vector<unsigned char*> rows = rows_without(data, row_size, {}, scratch);
+  std::vector<ParityRow> wanted(count);
+  for (std::size_t i = 0; i < count; ++i) wanted[i].index = static_cast<std::uint8_t>(i);
+  const Bytes made = sums(rows, row_size, wanted);
+  std::memcpy(parity.data(), made.data(), made.size());
 }
 
 bool restore(std::span<std::byte> data, std::span<const Interval> missing, std::size_t row_size,
@@ -172,10 +159,19 @@ bool restore(std::span<std::byte> data, std::span<const Interval> missing, std::
   std::size_t bytes = 0;
   for (const Interval& run : missing) bytes += run.size();
   if (bytes > parity.size() * row_size) return false;
-  const auto segments = segments_of(holes_of(missing, row_size), parity.size());
+  const std::vector<Hole> holes = holes_of(missing, row_size);
+  const auto segments = segments_of(holes, parity.size());
   if (!segments) return false;
-  Sources sources(data, row_size);
-  for (const Segment& segment : *segments) solve(data, row_size, segment, sources, parity);
+  std::size_t needed = 0;
+  for (const Segment& segment : *segments) needed = std::max(needed, segment.rows.size());
+  if (needed == 0) return true;
+  Bytes scratch;
+  std::vector<unsigned char*> rows = rows_without(data, row_size, holes, scratch);
+  Bytes rests = sums(rows, row_size, parity.first(needed));
+  for (std::size_t i = 0; i < needed; ++i)
+    for (std::size_t at = 0; at < row_size; ++at)
+      rests[i * row_size + at] ^= std::to_integer<unsigned char>(parity[i].bytes[at]);
+  for (const Segment& segment : *segments) solve(data, row_size, segment, parity, rests);
   return true;
 }
 

@@ -179,6 +179,7 @@ void Connection::handle_settings(const wire::SettingsFrame& settings) {
         background_ = true;
         break;
       case wire::SettingKey::kFeatures:
+        peer_takes_parity_ = (setting.value & wire::kFeatureParity) != 0;
         break;
     }
   }
@@ -221,6 +222,7 @@ void Connection::handle_frame_acked(const SentFrame& frame) {
       return exchanges_.handle_acked(frame.exchange, Part::kHeader, frame.offset, frame.length);
     case SentFrame::Kind::kMtuProbe:
       return mtu_.handle_probe_acked(frame.offset);
+    case SentFrame::Kind::kParity:
     case SentFrame::Kind::kCancel:
     case SentFrame::Kind::kCredit:
     case SentFrame::Kind::kSettings:
@@ -251,7 +253,8 @@ void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame, bool i
     case SentFrame::Kind::kSettings:
       settings_due_ = true;
       return;
-    // Tokens are gifts, a ping's loss is an answer, and the peer repeats its challenge by itself.
+    // Parity and tokens are gifts, a ping's loss is an answer, and the peer repeats its challenge by itself.
+    case SentFrame::Kind::kParity:
     case SentFrame::Kind::kMtuProbe:
     case SentFrame::Kind::kPing:
     case SentFrame::Kind::kPathResponse:
@@ -306,9 +309,11 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
     return poll_capacity_probe(now, payload);
   const bool probing = probes_due_ > 0;
   const bool ack_due = acks_.due_at() <= now;
-  const bool data = probing || (data_allowed && exchanges_.has_outgoing());
+  // Before one looks whether there is anything to send: it may find something to be said again.
+  const bool parity = data_allowed && !probing && !exchanges_.has_outgoing() && find_parity(now, limited);
+  const bool data = probing || (data_allowed && !parity && exchanges_.has_outgoing());
   const bool challenge_due = challenge_ && challenge_->resend_at <= now;
-  if (!ack_due && !has_control() && !challenge_due && !data) {
+  if (!ack_due && !has_control() && !challenge_due && !data && !parity) {
     if (data_allowed) note_app_limited(now);
     return std::nullopt;
   }
@@ -317,9 +322,10 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   Assembly assembly(payload.first(std::min(payload.size(), datagram - kOverhead)), frames_);
   // Where little fits, the challenge that lifts the limit goes before acknowledgements.
   if (limited) add_control(now, assembly);
-  if (ack_due || (acks_.pending() && !exchanges_.has_outgoing())) add_ack(now, assembly);
+  if (ack_due || (acks_.pending() && !exchanges_.has_outgoing() && !parity)) add_ack(now, assembly);
   if (!limited) add_control(now, assembly);
   if (data) add_messages(now, assembly);
+  if (parity) add_parity(now, assembly);
   if (probing) {
     --probes_due_;
     if (assembly.frames.empty()) {
@@ -334,6 +340,32 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
 // A piece that arrived meanwhile is not queued again, and a repair goes before all else.
 void Connection::repeat_urgent(TimePoint now) {
   while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window())) repair(*frame);
+}
+
+// Is there parity to be sent? Called when there is nothing else to; afterwards there may be repairs of small
+// messages.
+bool Connection::find_parity(TimePoint now, bool limited) {
+  if (!tail_.pending() && !exchanges_.has_unprotected()) return false;
+  const double loss = copies_.seen_loss();
+  if (limited || !peer_takes_parity_ || !TailParity::worthwhile(rtt_.minimum(), loss)) {
+    exchanges_.forget_unprotected();
+    tail_.drop();
+    return false;
+  }
+  if (!no_news_since_) no_news_since_ = now;
+  if (now < *no_news_since_ + TailParity::kRest) return false;
+  const std::size_t room = mtu_.datagram_size() - kOverhead;
+  if (tail_.pending() && (tail_.frame_size() > room || !exchanges_.unacknowledged(tail_.exchange())))
+    tail_.drop();
+  while (!tail_.pending()) {
+    const auto part = exchanges_.next_unprotected(room);
+    if (!part) return false;
+    // What all goes out twice needs no parity.
+    const ByteCount urgent = part->urgent_size;
+    if (urgent > 0 && copies_.copies(urgent, rtt_.smoothed(), congestion_->pacing_rate())) continue;
+    tail_.protect(*part, loss);
+  }
+  return true;
 }
 
 void Connection::note_app_limited(TimePoint now) {
@@ -438,6 +470,7 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
     const auto outgoing = exchanges_.next_outgoing(writer.room());
     if (!outgoing) return;
     const OutgoingMessage::Piece& piece = outgoing->piece;
+    if (!outgoing->repair) no_news_since_.reset();
     if (piece.part == Part::kHeader) {
       write_frame(outgoing->header, writer);
     } else {
@@ -454,6 +487,14 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
       copies_.handle_sent(now, assembly.frames.back(), outgoing->urgent_size, rtt_.smoothed(),
                           congestion_->pacing_rate());
   }
+}
+
+// A row fills a packet: beside a frame that was due it waits for the next.
+void Connection::add_parity(TimePoint now, Assembly& assembly) {
+  if (assembly.writer.room() < tail_.frame_size()) return;
+  note_app_limited(now);
+  assembly.frames.push_back(tail_.write_next(assembly.writer));
+  ++packets_parity_;
 }
 
 std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std::span<std::byte> payload) {
@@ -506,8 +547,12 @@ TimePoint Connection::next_timeout() const {
   if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
     next = std::min(next, pacer_.next());
   next = std::min({next, mtu_.next_timeout(), copies_.next_timeout()});
-  if (!exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
+  if (!exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window()) {
     next = std::min(next, std::max(pacer_.next(), capacity_probe_.next_timeout()));
+    if (tail_.pending() || exchanges_.has_unprotected())
+      next =
+          std::min(next, std::max(pacer_.next(), no_news_since_.value_or(TimePoint{}) + TailParity::kRest));
+  }
   next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));
   if (sent_.in_flight() > 0) next = std::min(next, last_progress_ + config_.idle_timeout);
   if (role_ == Role::kClient) next = std::min(next, last_eliciting_sent_ + keep_alive());
@@ -564,6 +609,7 @@ ConnectionStats Connection::stats() const {
   stats.packets_received = packets_received_;
   stats.packets_lost = sent_.lost_total();
   stats.packets_spurious = sent_.spurious_total();
+  stats.packets_parity = packets_parity_;
   stats.in_flight = sent_.in_flight();
   stats.window = congestion_->window();
   stats.pacing_rate = congestion_->pacing_rate();

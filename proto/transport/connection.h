@@ -26,6 +26,7 @@
 #include "proto/transport/proactive_copies.h"
 #include "proto/transport/rtt_estimator.h"
 #include "proto/transport/sent_packets.h"
+#include "proto/transport/tail_parity.h"
 
 namespace tusk::transport {
 
@@ -74,6 +75,7 @@ struct ConnectionStats {
   std::uint64_t packets_received = 0;
   std::uint64_t packets_lost = 0;
   std::uint64_t packets_spurious = 0;
+  std::uint64_t packets_parity = 0;  // sent, with parity or for it
   ByteCount in_flight = 0;
   ByteCount window = 0;
   double pacing_rate = 0;
@@ -164,6 +166,7 @@ class Connection {
   void add_ack(TimePoint now, Assembly& assembly);
   void add_control(TimePoint now, Assembly& assembly);
   void add_messages(TimePoint now, Assembly& assembly);
+  void add_parity(TimePoint now, Assembly& assembly);
   [[nodiscard]] std::optional<Packet> poll_mtu_probe(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] Packet poll_capacity_probe(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] std::optional<Packet> poll_close(TimePoint now, std::span<std::byte> payload);
@@ -171,6 +174,7 @@ class Connection {
   [[nodiscard]] bool has_control() const;
   [[nodiscard]] Duration keep_alive() const;
   [[nodiscard]] bool may_send_data(TimePoint now) const;
+  [[nodiscard]] bool find_parity(TimePoint now, bool limited);
   void repeat_urgent(TimePoint now);
   void note_app_limited(TimePoint now);
   void update_receive_rate(TimePoint now, std::size_t size);
@@ -187,6 +191,7 @@ class Connection {
   PathMtu mtu_;
   CapacityProbe capacity_probe_;
   ProactiveCopies copies_;
+  TailParity tail_;
   std::unique_ptr<CongestionController> congestion_;
   Random random_;
 
@@ -218,15 +223,18 @@ class Connection {
   std::uint64_t packets_since_floor_ = 0;
   Duration peer_idle_timeout_;
   bool background_;
+  bool peer_takes_parity_ = false;
   static constexpr Duration kKeepAliveMin = std::chrono::seconds(1);
   Duration keep_alive_max_ = kNever.time_since_epoch();
-  std::optional<TimePoint> idle_since_;  // nothing to send, though there was room
+  std::optional<TimePoint> no_news_since_;  // nothing to send that has not been sent before
+  std::optional<TimePoint> idle_since_;     // nothing to send, though there was room
   Duration idle_{};
   ByteCount app_limited_until_ = 0;  // delivered bytes; below: samples are app-limited
 
   ByteCount bytes_sent_ = 0;
   ByteCount bytes_received_ = 0;
   std::uint64_t packets_received_ = 0;
+  std::uint64_t packets_parity_ = 0;
   double loss_ = 0;
   // Received rate: the best of the last whole measuring intervals.
   TimePoint rate_interval_start_{};

@@ -3,12 +3,24 @@
 #include <algorithm>
 
 #include "proto/base/check.h"
+#include "proto/base/erasure.h"
 
 namespace tusk::transport {
 namespace {
 
 // Data pieces smaller than this are not worth a place at a packet's end: the next packet takes them.
 constexpr std::size_t kPieceMin = 64;
+
+// But for offset and data.
+wire::MessageHeaderFrame header_frame(wire::ExchangeId exchange, const OutgoingMessage& message) {
+  wire::MessageHeaderFrame frame;
+  frame.exchange = exchange;
+  frame.priority = message.priority();
+  frame.header_size = message.header_size();
+  frame.body_size = message.body_size();
+  frame.reply_capacity = message.reply_capacity();
+  return frame;
+}
 
 }  // namespace
 
@@ -225,11 +237,7 @@ std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, Out
   Outgoing out;
   out.exchange = exchange;
   if (position.part == Part::kHeader) {
-    out.header.exchange = exchange;
-    out.header.priority = message.priority();
-    out.header.header_size = message.header_size();
-    out.header.body_size = message.body_size();
-    out.header.reply_capacity = message.reply_capacity();
+    out.header = header_frame(exchange, message);
     out.header.offset = position.offset;
     const std::size_t overhead = wire::message_header_frame_overhead(out.header);
     if (room < overhead + std::min<std::size_t>(position.available, kPieceMin)) return std::nullopt;
@@ -243,7 +251,10 @@ std::optional<Exchanges::Outgoing> Exchanges::cut(wire::ExchangeId exchange, Out
     out.body_fills_packet = position.available >= room - sized;
     out.piece = message.take(position, lost, room - (out.body_fills_packet ? open_ended : sized));
   }
-  if (!lost) unsent_bytes_ -= out.piece.data.size();
+  if (!lost) {
+    unsent_bytes_ -= out.piece.data.size();
+    if (!message.has_unsent()) note_unprotected(exchange, message);
+  }
   out.repair = lost;
   if (!lost && message.priority() == wire::Priority::kInteractive) out.urgent_size = message.size();
   return out;
@@ -267,6 +278,43 @@ std::optional<Exchanges::Outgoing> Exchanges::next_outgoing(std::size_t room) {
       if (position) return cut(exchange, *message, *position, false, room);
       queue.pop_front();
     }
+  }
+  return std::nullopt;
+}
+
+// What was acknowledged meanwhile goes from the front, so that the queue holds little more than is on its
+// way.
+void Exchanges::note_unprotected(wire::ExchangeId exchange, const OutgoingMessage& message) {
+  const bool small_reply = !mine(exchange) && message.priority() != wire::Priority::kInteractive;
+  if (message.body_size() < kUnprotectedMin && !small_reply) return;
+  while (!unprotected_.empty() && !unacknowledged(unprotected_.front())) unprotected_.pop_front();
+  unprotected_.push_back(exchange);
+}
+
+std::optional<Exchanges::Unprotected> Exchanges::next_unprotected(std::size_t room) {
+  for (; !unprotected_.empty(); unprotected_.pop_front()) {
+    const wire::ExchangeId exchange = unprotected_.front();
+    OutgoingMessage* message = find_outgoing(exchange, nullptr);
+    if (!message) continue;
+    if (message->body_size() < kUnprotectedMin) {
+      handle_lost(exchange, Part::kHeader, 0, message->header_size());
+      handle_lost(exchange, Part::kBody, 0, message->body_size());
+      continue;
+    }
+    const ByteCount size = message->body_size();
+    Unprotected found{.header = header_frame(exchange, *message)};
+    found.row_size = room - wire::parity_frame_overhead({exchange, size, size, 0, {}});
+    const auto part = message->next_unprotected(found.row_size * erasure::kRowsMax);
+    if (!part) continue;
+    if (!message->header_acked() &&
+        wire::message_header_frame_overhead(found.header) + message->header_size() <= room)
+      found.header.data = message->header();
+    found.offset = part->offset;
+    found.data = part->data;
+    found.overdue = part->overdue;
+    found.underway = part->underway;
+    if (message->priority() == wire::Priority::kInteractive) found.urgent_size = message->size();
+    return found;
   }
   return std::nullopt;
 }

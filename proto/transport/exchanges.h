@@ -90,6 +90,30 @@ class Exchanges {
   void handle_acked(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
   void handle_lost(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
 
+  // Messages that all went out for the first time and are not acknowledged. No message is among them twice.
+  static constexpr ByteCount kUnprotectedMin = 16 * 1024;
+  [[nodiscard]] bool has_unprotected() const { return !unprotected_.empty(); }
+  void forget_unprotected() { unprotected_.clear(); }
+  // A part of the oldest of them, for which parity is to be made in rows that go into `room` bytes. Parity of
+  // a smaller body would be no less than a copy: of such replies that nobody is known to wait for all is
+  // queued for repair instead, and the rest is left alone (ProactiveCopies sees to what is urgent). Good
+  // until the next call of anything.
+  struct Unprotected {
+    wire::MessageHeaderFrame header;  // data empty: acknowledged, or larger than a packet
+    ByteCount offset;                 // of the part, in the body
+    std::span<const std::byte> data;
+    ByteCount overdue;  // as OutgoingMessage has it
+    ByteCount underway;
+    std::size_t row_size;
+    ByteCount urgent_size;  // of its message; 0: nobody waits for all of it
+  };
+  [[nodiscard]] std::optional<Unprotected> next_unprotected(std::size_t room);
+  // Some of what this side says in the exchange is not acknowledged.
+  [[nodiscard]] bool unacknowledged(wire::ExchangeId exchange) {
+    const OutgoingMessage* message = find_outgoing(exchange, nullptr);
+    return message && !message->fully_acked();
+  }
+
   // A credit frame is due; taking it counts as sent.
   [[nodiscard]] bool credit_due() const;
   [[nodiscard]] wire::CreditFrame take_credit();
@@ -151,6 +175,7 @@ class Exchanges {
   [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,
                                             const OutgoingMessage::Position& position, bool lost,
                                             std::size_t room);
+  void note_unprotected(wire::ExchangeId exchange, const OutgoingMessage& message);
 
   const std::uint64_t parity_;
   const CreditLimits limits_;
@@ -166,6 +191,7 @@ class Exchanges {
 
   std::deque<wire::ExchangeId> repair_;
   std::array<std::deque<wire::ExchangeId>, wire::kPriorityCount> fresh_;
+  std::deque<wire::ExchangeId> unprotected_;  // in the order in which they went out
 
   // What the peer grants, and what of it is used.
   wire::CreditFrame granted_;

@@ -33,6 +33,23 @@ OutgoingMessage::Piece OutgoingMessage::take(const Position& position, bool lost
   return {position.part, position.offset, s.data.bytes.subspan(position.offset, length)};
 }
 
+std::optional<OutgoingMessage::Unprotected> OutgoingMessage::next_unprotected(ByteCount most) {
+  const Segment& body = segment(Part::kBody);
+  const ByteCount size = body.data.size();
+  const auto first = body.acked.gaps(protected_, size, 1);
+  if (first.empty()) return std::nullopt;
+  // Equal parts, so that none is a few bytes that get as much parity as a whole one.
+  const ByteCount begin = first.front().begin;
+  const ByteCount parts = (size - begin + most - 1) / most;
+  const ByteCount length = (size - begin + parts - 1) / parts;
+  protected_ = std::min(begin + length, size);
+  Unprotected part{begin, body.data.bytes.subspan(begin, protected_ - begin), 0, 0};
+  const ByteCount acked_end = body.acked.empty() ? 0 : body.acked.back().end;
+  for (const Interval& gap : body.acked.gaps(begin, protected_))
+    (gap.end <= acked_end ? part.overdue : part.underway) += gap.size();
+  return part;
+}
+
 void OutgoingMessage::handle_acked(Part part, ByteCount offset, ByteCount length) {
   Segment& s = segment(part);
   s.acked.add(offset, offset + length);

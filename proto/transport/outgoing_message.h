@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 
 #include "proto/base/interval_set.h"
 #include "proto/base/shared_bytes.h"
@@ -59,6 +60,18 @@ class OutgoingMessage {
   // Takes up to `size_max` bytes from a position just returned.
   Piece take(const Position& position, bool lost, ByteCount size_max);
 
+  // The first part of the body of which parity was never asked for and some is not acknowledged: about `most`
+  // bytes or less, and asked for with this. All of the body must have been sent.
+  struct Unprotected {
+    ByteCount offset;
+    std::span<const std::byte> data;
+    ByteCount overdue;   // bytes not acknowledged though later ones are
+    ByteCount underway;  // bytes not acknowledged, after all that are
+  };
+  [[nodiscard]] std::optional<Unprotected> next_unprotected(ByteCount most);
+  [[nodiscard]] std::span<const std::byte> header() const { return segment(Part::kHeader).data.bytes; }
+  [[nodiscard]] bool header_acked() const { return segment(Part::kHeader).fully_acked(); }
+
   void handle_acked(Part part, ByteCount offset, ByteCount length);
   void handle_lost(Part part, ByteCount offset, ByteCount length);
 
@@ -76,6 +89,7 @@ class OutgoingMessage {
   std::array<Segment, 2> segments_;
   wire::Priority priority_ = wire::Priority::kInteractive;
   ByteCount reply_capacity_ = 0;
+  ByteCount protected_ = 0;  // of the body, below: parity was asked for
 };
 
 }  // namespace tusk::transport

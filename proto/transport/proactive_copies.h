@@ -29,13 +29,16 @@ class ProactiveCopies {
 
   // A piece of an urgent message of `size` bytes went out for the first time, at `rate` (bytes/s).
   void handle_sent(TimePoint now, const SentFrame& frame, ByteCount size, Duration rtt, double rate) {
+    if (copies(size, rtt, rate)) waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
+  }
+  // Does all of an urgent message of `size` bytes go out twice?
+  [[nodiscard]] bool copies(ByteCount size, Duration rtt, double rate) const {
     const Duration line_time = std::min(rtt / 8, kMessageTimeMax);
     const auto quick = static_cast<ByteCount>(rate * to_seconds(line_time));
     const bool small = size <= kMessageMax;
     const bool clean = lost_ == 0 && settled_ > kFirstSteps;
-    if (!small && (size > quick || clean || loss() > kOwnLossMax)) return;
-    if (loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost))
-      waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
+    if (!small && (size > quick || clean || loss() > kOwnLossMax)) return false;
+    return loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost);
   }
   // A piece was lost. For the second time: its message waits for two round trips already, and who reads in
   // order for that; on a path that loses one packet in a hundred one in ten thousand gets here. Or `idle`:
@@ -56,6 +59,9 @@ class ProactiveCopies {
   void handle_bytes_sent(ByteCount size) {
     allowance_ = std::min(allowance_ + size / kShareOfBusyLine, kAllowanceMax);
   }
+
+  // The share of packets that gets lost; 0 where none has been seen to be.
+  [[nodiscard]] double seen_loss() const { return lost_ > 0 ? loss() : 0; }
 
   [[nodiscard]] TimePoint next_timeout() const { return waiting_.empty() ? kNever : waiting_.front().due; }
 

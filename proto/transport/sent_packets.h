@@ -28,6 +28,7 @@ struct SentFrame {
   enum class Kind : std::uint8_t {
     kBody,
     kHeader,
+    kParity,
     kCancel,
     kCredit,
     kSettings,

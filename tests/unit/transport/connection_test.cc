@@ -367,5 +367,51 @@ TEST(ConnectionDeterminism, TheSameInputsGiveTheSameOutputs) {
   EXPECT_EQ(run(), run());
 }
 
+// ---------------------------------------------------------------- parity
+
+// A packet was lost before, and then much goes out at once: what of it is parity?
+class ParityConnectionTest : public ClientConnectionTest {
+ protected:
+  int parity_after(std::uint64_t features) {
+    settle();
+    receive({wire::SettingsFrame{{{3, features}}}});
+    (void)connection_.open_exchange(copy_bytes(counting_bytes(10)), copy_bytes(Bytes(60'000)), {},
+                                    wire::Priority::kBulk);
+    const std::uint64_t lost = number_of_packet_with("BODY exchange=0 ");
+    send_something();
+    wait(100ms);
+    acknowledge_all_but(lost);
+    (void)packets();
+    wait(20ms);
+    connection_.handle_timeout(now_);
+    (void)packets();
+    wait(100ms);
+    acknowledge_all();
+    (void)connection_.open_exchange(copy_bytes(counting_bytes(10)), copy_bytes(Bytes(100'000)), {},
+                                    wire::Priority::kBulk);
+    int parity = 0;
+    for (int i = 0; i < 90; ++i) {
+      for (const std::string& frame : frames()) parity += frame.starts_with("PARITY exchange=2 ");
+      wait(1ms);
+    }
+    return parity;
+  }
+};
+
+TEST_F(ParityConnectionTest, GoesToWhoAskedForIt) {
+  EXPECT_EQ(parity_after(wire::kFeatureParity), 4);
+  EXPECT_EQ(connection_.stats().packets_parity, 5u)
+      << "with the header, and none before anything was seen to be lost";
+}
+TEST_F(ParityConnectionTest, GoesToNobodyElse) {
+  EXPECT_EQ(parity_after(0), 0);
+  EXPECT_EQ(connection_.stats().packets_parity, 0u);
+}
+TEST_F(ParityConnectionTest, OtherFeaturesAreNoneOfIts) { EXPECT_EQ(parity_after(6), 0); }
+
+TEST_F(ConnectionTest, AnnouncesThatItTakesParity) {
+  EXPECT_THAT(frames(), Contains(testing::HasSubstr(" 3=1")));
+}
+
 }  // namespace
 }  // namespace tusk::transport

@@ -52,6 +52,9 @@ class CongestionController {
   virtual void handle_ack(const AckEvent& event, RttEstimator& rtt) = 0;
   // Several probe timeouts in a row went unanswered: the path was gone.
   virtual void handle_outage(TimePoint now) = 0;
+  // It is one of several flows that have together what one would have beside others: this part of it, 0 to 1.
+  // May change at any time.
+  virtual void take_part(double) {}
 
   // Bytes that may be in flight.
   [[nodiscard]] virtual ByteCount window() const = 0;

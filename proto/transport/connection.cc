@@ -93,7 +93,7 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
   while (!reader.at_end() && state_ == State::kOpen) {
     const std::optional<wire::Frame> frame = wire::read_frame(reader);
     if (!frame) return fail({ErrorCode::kMalformed, "a malformed frame"});
-    const Result<bool> handled = handle_frame(now, *frame);
+    const Result<bool> handled = handle_frame(now, number, *frame);
     if (!handled) return fail(handled.error());
     eliciting |= *handled;
     keeps_alive &=
@@ -108,7 +108,7 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
 }
 
 // The result says whether the frame asks for an acknowledgement.
-Result<bool> Connection::handle_frame(TimePoint now, const wire::Frame& frame) {
+Result<bool> Connection::handle_frame(TimePoint now, wire::PacketNumber number, const wire::Frame& frame) {
   const auto eliciting = [](const Result<void>& result) -> Result<bool> {
     if (!result) return std::unexpected(result.error());
     return true;
@@ -121,7 +121,7 @@ Result<bool> Connection::handle_frame(TimePoint now, const wire::Frame& frame) {
             TUSK_TRY(handle_ack(now, f));
             return false;
           },
-          [&](const wire::SettingsFrame& f) -> Result<bool> { return handle_settings(f), true; },
+          [&](const wire::SettingsFrame& f) -> Result<bool> { return handle_settings(number, f), true; },
           [&](const wire::CreditFrame& f) -> Result<bool> { return exchanges_.handle_credit(f), true; },
           [&](const wire::FloorFrame& f) -> Result<bool> { return acks_.raise_floor(f.floor), false; },
           [&](const wire::MessageHeaderFrame& f) { return eliciting(exchanges_.handle_header(f)); },
@@ -161,7 +161,16 @@ Result<bool> Connection::handle_frame(TimePoint now, const wire::Frame& frame) {
       frame);
 }
 
-void Connection::handle_settings(const wire::SettingsFrame& settings) {
+void Connection::share_with(std::uint64_t flows) {
+  flows_ = flows;
+  settings_due_ = true;
+  congestion_->take_part(1 / static_cast<double>(flows));
+}
+
+// They may be said again, and overtake what was said before.
+void Connection::handle_settings(wire::PacketNumber number, const wire::SettingsFrame& settings) {
+  if (settings_heard_ && number < *settings_heard_) return;
+  settings_heard_ = number;
   for (const wire::Setting& setting : settings.settings) {
     if (setting.key > std::numeric_limits<std::underlying_type_t<wire::SettingKey>>::max()) continue;
     switch (static_cast<wire::SettingKey>(setting.key)) {
@@ -177,6 +186,10 @@ void Connection::handle_settings(const wire::SettingsFrame& settings) {
         if (setting.value != wire::kPriorityBackground || background_) break;
         congestion_ = make_congestion_controller(CongestionKind::kBackground, config_.seed);
         background_ = true;
+        break;
+      case wire::SettingKey::kFlows:
+        congestion_->take_part(
+            1 / static_cast<double>(std::clamp<std::uint64_t>(setting.value, 1, wire::kFlowsMax)));
         break;
       case wire::SettingKey::kFeatures:
         peer_takes_parity_ = (setting.value & wire::kFeatureParity) != 0;
@@ -415,6 +428,7 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
     if (config_.congestion == CongestionKind::kBackground)
       settings.settings.push_back(
           {static_cast<std::uint64_t>(wire::SettingKey::kPriority), wire::kPriorityBackground});
+    if (flows_) settings.settings.push_back({static_cast<std::uint64_t>(wire::SettingKey::kFlows), *flows_});
     write_frame(settings, writer);
     note(SentFrame::Kind::kSettings);
   }

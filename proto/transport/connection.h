@@ -100,6 +100,9 @@ class Connection {
   }
   void send_address_token(std::vector<std::byte> token) { address_token_ = std::move(token); }
   void send_reset_token(std::vector<std::byte> token) { reset_token_ = std::move(token); }
+  // It is one of `flows` connections, 1 to wire::kFlowsMax, that have together what one would have beside
+  // others, in both directions: the peer is told. May be said again.
+  void share_with(std::uint64_t flows);
   // Says goodbye with the next packet; Closed is not reported for a close of one's own.
   void close(ErrorCode code, std::string_view reason);
 
@@ -151,9 +154,9 @@ class Connection {
  private:
   enum class State : std::uint8_t { kOpen, kClosing, kClosed };
 
-  [[nodiscard]] Result<bool> handle_frame(TimePoint now, const wire::Frame& frame);
+  [[nodiscard]] Result<bool> handle_frame(TimePoint now, wire::PacketNumber number, const wire::Frame& frame);
   [[nodiscard]] Result<void> handle_ack(TimePoint now, const wire::AckFrame& ack);
-  void handle_settings(const wire::SettingsFrame& settings);
+  void handle_settings(wire::PacketNumber number, const wire::SettingsFrame& settings);
   void apply(TimePoint now, const SentPackets::Outcome& outcome);
   void handle_frame_acked(const SentFrame& frame);
   void handle_frame_lost(TimePoint now, const SentFrame& frame, bool idle);
@@ -199,6 +202,8 @@ class Connection {
   std::size_t next_event_ = 0;
 
   bool settings_due_ = true;
+  std::optional<std::uint64_t> flows_;                // as the peer is told, if it is
+  std::optional<wire::PacketNumber> settings_heard_;  // the newest packet that had some
   bool credit_resend_ = false;
   int probes_due_ = 0;
   bool ping_due_ = false;

@@ -30,6 +30,9 @@ constexpr int kInsistRoundsMax = 200;
 // many flows that all insist.
 constexpr double kLossToleratedMax = 0.1;
 constexpr double kLossToleratedMin = 0.01;
+// One of several connections may have little because others of its mount have much: that does not speak of
+// many mounts.
+constexpr double kGotOfSeveralMin = 0.06;
 constexpr int kEpochRounds = 12;
 constexpr double kEffect = 0.7;
 constexpr double kProgress = 1.1;
@@ -48,9 +51,9 @@ double crowd_of_ours(double got) {
 }
 
 // What they add besides.
-double crowd_of_extras(const Contention::Round& round) {
+double crowd_of_extras(double got, const Contention::Round& round) {
   constexpr double kFlowsMax = 16;
-  const double flows = std::min(kFlowsMax, 1 / std::max(round.got, 1 / kFlowsMax));
+  const double flows = std::min(kFlowsMax, 1 / std::max(got, 1 / kFlowsMax));
   return 1.25 * flows * to_seconds(round.extra_queue) / to_seconds(round.usual_queue);
 }
 
@@ -68,9 +71,10 @@ std::optional<double> Contention::end_round(const Round& round) {
 void Contention::notice(const Round& round) {
   const bool wary = round.now < wary_until_;
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
+  const double got = round.one_of_several ? std::max(round.got, kGotOfSeveralMin) : round.got;
   const double ours = round.was_short && !wary
-                          ? std::max(kCrowdedQueuesShort, crowd_of_ours(round.got) + crowd_of_extras(round))
-                          : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(round.got));
+                          ? std::max(kCrowdedQueuesShort, crowd_of_ours(got) + crowd_of_extras(got, round))
+                          : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(got));
   crowd_ += (std::min(queues / ours, kCrowdMax) - crowd_) * (wary ? kCrowdWeightWary : kCrowdWeight);
   const bool starved = round.got < kShareFew && crowd_ > 1;
   doubts_capacity_ = starved && !round.capacity_known;

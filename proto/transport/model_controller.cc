@@ -116,9 +116,9 @@ double ModelController::bandwidth() const {
 
 double ModelController::extra_window() const {
   const double extra = std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
-  if (!buffer_.limited()) return extra;
+  if (!buffer_.limited()) return part_ * extra;
   // On a short path it alone would overrun a short buffer.
-  return std::min(extra, std::max(kExtraWindowMin, capacity_ * to_seconds(rtt_min_ + own_queue())));
+  return part_ * std::min(extra, std::max(kExtraWindowMin, capacity_ * to_seconds(rtt_min_ + own_queue())));
 }
 
 ByteCount ModelController::burst() const {
@@ -156,7 +156,7 @@ Duration ModelController::usual_queue() const {
 Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_.room()); }
 
 bool ModelController::shared() const {
-  return rate_ < kSharedBelow * capacity_ && round_queue_.queue() > usual_queue() / 2 + round_queue_.wander();
+  return share_of(rate_) < kSharedBelow && round_queue_.queue() > usual_queue() / 2 + round_queue_.wander();
 }
 
 // ---------------------------------------------------------------- measuring
@@ -284,7 +284,7 @@ void ModelController::end_startup_round() {
   // More than any path loses by itself: the trains said too much.
   if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
   // The path carries what trains said it would, and they say no more.
-  const bool more = trains_.safe_rate() > kWorthTaking * round_rate_;
+  const bool more = part_ * trains_.safe_rate() > kWorthTaking * round_rate_;
   if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_)
     return enter(State::kSteady);
   if (bandwidth_ >= plateau_ * kStartupGrowth) {
@@ -302,7 +302,7 @@ void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
   if (content) loss_.end_content_round();
   const auto lawful = [&](double rate) {
     const double held = rate * to_seconds(rtt_min_ + round_queue_.wander());
-    double queued = capacity_ * to_seconds(own_queue()) * std::sqrt(std::min(1.0, rate / capacity_));
+    double queued = capacity_ * to_seconds(own_queue()) * std::sqrt(part_ * std::min(1.0, rate / capacity_));
     if (buffer_.limited()) queued -= std::min(queued, extra_window());  // which needs room, too
     if (content) queued = 0;
     return model_window_ + kStep * (held + queued - model_window_);
@@ -326,7 +326,8 @@ void ModelController::grow_into_free_capacity() {
   if (!trains_.several() || trains_.safe_rate() < kWorthTaking * rate_) return;
   // Others may see it at the same time: up to a half at once, then twice as much.
   capacity_ = std::max(capacity_, trains_.capacity());
-  const double taken = std::min(std::max(kTakenAtOnceMax * rate_, capacity_ / 2), trains_.safe_rate());
+  const double taken =
+      std::min(std::max(kTakenAtOnceMax * rate_, part_ * capacity_ / 2), trains_.safe_rate());
   model_window_ = std::max(model_window_, taken * to_seconds(rtt_min_));
   free_rounds_ = kFreeRounds - 1;
   blind_until_ = round_ + kBlindRounds;
@@ -334,19 +335,21 @@ void ModelController::grow_into_free_capacity() {
 }
 
 void ModelController::insist_if_starved(TimePoint now, Duration queue) {
-  const Duration extra = from_seconds(extra_window() / capacity_);
+  const Duration extra = from_seconds(extra_window() / (part_ * capacity_));  // of all flows of a mount
   if (round_queue_.queue() < own_queue() * 3 / 2 + extra) short_queue_at_ = now;
   const Duration remembered = std::max<Duration>(kShortRememberedMin, kShortRememberedRtts * rtt_min_);
   const auto share = contention_.end_round({.now = now,
-                                            .got = rate_ / capacity_,
+                                            .got = std::min(1.0, share_of(rate_)),
                                             .queue = queue,
                                             .usual_queue = usual_queue(),
                                             .extra_queue = extra,
                                             .was_short = now - short_queue_at_ < remembered,
                                             .loss = round_loss() - loss_.own(),
-                                            .capacity_known = round_ - verified_round_ < kVerifiedRounds});
-  if (contention_.insisted_in_vain()) lower_capacity(rate_);
-  if (share) model_window_ = std::max(model_window_, *share * capacity_ * to_seconds(rtt_min_ + queue));
+                                            .capacity_known = round_ - verified_round_ < kVerifiedRounds,
+                                            .one_of_several = part_ < 1});
+  if (contention_.insisted_in_vain()) lower_capacity(std::min(capacity_, rate_ / part_));
+  if (share)
+    model_window_ = std::max(model_window_, *share * part_ * capacity_ * to_seconds(rtt_min_ + queue));
 }
 
 // After a round in which a good part of the line was left free, a queue has become less. If nothing has
@@ -384,7 +387,7 @@ void ModelController::lower_capacity(double rate) {
 }
 
 bool ModelController::crowded() const {
-  const double share = std::clamp(rate_ / capacity_, kShareLeast, 1.0);
+  const double share = std::clamp(share_of(rate_), kShareLeast, 1.0);
   return to_seconds(round_queue_.queue()) > kCrowdedQueues * to_seconds(usual_queue()) / std::sqrt(share);
 }
 
@@ -416,7 +419,7 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
 void ModelController::enter(State state) {
   if (state == State::kSteady && state_ != State::kEmpty) {
     // A busy machine did not send what trains showed to be free; a full window would have had that.
-    const double started = std::min(rate_ / filled_, std::max(round_rate_, trains_.safe_rate()));
+    const double started = std::min(rate_ / filled_, std::max(round_rate_, part_ * trains_.safe_rate()));
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
@@ -471,7 +474,7 @@ void ModelController::control(const RttEstimator& rtt) {
 }
 
 void ModelController::control_startup(double round_trip) {
-  const double estimate = trains_.safe_rate();
+  const double estimate = part_ * trains_.safe_rate();
   const auto initial = static_cast<double>(train_bytes_min());
   if (estimate <= 0 && bandwidth_ <= 0) {
     pacing_rate_ = std::max(kInitialRate, kStartupGain * initial / round_trip);

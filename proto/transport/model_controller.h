@@ -26,6 +26,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] std::string_view name() const override { return "model"; }
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
+  void take_part(double part) override { part_ = part; }
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
@@ -69,6 +70,8 @@ class ModelController final : public CongestionController {
   [[nodiscard]] Duration usual_queue() const;  // of a flow of ours that is alone
   [[nodiscard]] Duration own_queue() const;    // that, where the buffer has room for it
   [[nodiscard]] double extra_window() const;   // bytes
+  // Of the capacity, divided by our part: what a mount with flows like this one has.
+  [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
   [[nodiscard]] bool shared() const;
   [[nodiscard]] bool sends_trains() const;
   [[nodiscard]] ByteCount train_bytes() const;
@@ -89,6 +92,7 @@ class ModelController final : public CongestionController {
   double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
   double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
+  double part_ = 1;      // of what one flow would have, for k flows that have as much together: 1/k
 
   double plateau_ = 0;  // startup: the rate to beat
   int plateau_rounds_ = 0;

@@ -65,9 +65,11 @@ enum class SettingKey : std::uint8_t {
   kIdleTimeoutMs = 2,   // it forgets the connection after this silence
   kFeatures = 3,        // bits, below
   kPriority = 4,        // 1: background; the peer, too, sends only what the line has left
+  kFlows = 5,           // so many connections have together what one would have beside others
 };
 constexpr std::uint64_t kFeatureParity = 1;  // it understands PARITY
 constexpr std::uint64_t kPriorityBackground = 1;
+constexpr std::uint64_t kFlowsMax = 8;
 struct Setting {
   std::uint64_t key = 0;
   std::uint64_t value = 0;

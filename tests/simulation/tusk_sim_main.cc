@@ -211,7 +211,10 @@ struct Flow {
   transport::CongestionKind congestion;
   Duration joins{};
   ByteCount size = ByteCount{1} << 50;
+  std::string mount;  // that it is a further connection of; empty: it is a mount's first one
 };
+
+constexpr Duration kLanesApart = 3s;
 
 std::vector<Flow> flows_of(const std::string& text) {
   std::vector<Flow> flows;
@@ -219,14 +222,21 @@ std::vector<Flow> flows_of(const std::string& text) {
     const std::string word(part.begin(), part.end());
     const std::size_t at = word.find('@');
     const std::size_t colon = word.find(':');
-    const auto kind = kCongestionKinds.find(word.substr(0, at));
+    const std::size_t times = word.find('*');
+    const auto kind = kCongestionKinds.find(word.substr(0, std::min(at, times)));
     if (kind == kCongestionKinds.end())
       must<int>(fail(ErrorCode::kBadConfig,
-                     "'" + word + "' is no flow: model, background, cubic or bbr, then @TIME"));
+                     "'" + word + "' is no flow: model, background, cubic or bbr, then *CONNECTIONS, @TIME"));
     flows.push_back({word, kind->second});
     if (at != std::string::npos)
       flows.back().joins = must(wan::parse_duration(word.substr(at + 1, colon - at - 1)));
     if (colon != std::string::npos) flows.back().size = must(wan::parse_size(word.substr(colon + 1)));
+    const int lanes = times == std::string::npos ? 1 : std::atoi(word.c_str() + times + 1);
+    for (int lane = 1; lane < lanes; ++lane) {
+      flows.push_back(flows.back());
+      flows.back().mount = word;
+      flows.back().joins += kLanesApart;
+    }
   }
   std::ranges::stable_sort(flows, {}, &Flow::joins);
   return flows;
@@ -282,9 +292,11 @@ int run_flows(const Arguments& arguments) {
     while (network.pairs().size() < flows.size() &&
            flows[network.pairs().size()].joins <= network.elapsed()) {
       const Flow& flow = flows[network.pairs().size()];
-      network.join(flow.congestion)
-          .traffic()
-          .stream(flow.size, window_of(arguments), SimTraffic::Kind::kFetch);
+      const auto first = std::ranges::find(flows, flow.mount, &Flow::name) - flows.begin();
+      SimPair& pair = flow.mount.empty()
+                          ? network.join(flow.congestion)
+                          : network.join_mount_of(*network.pairs()[static_cast<std::size_t>(first)]);
+      pair.traffic().stream(flow.size, window_of(arguments), SimTraffic::Kind::kFetch);
     }
     while (!turns.empty() && turns.front().at <= network.elapsed()) {
       turn(network, turns.front().changes);
@@ -297,7 +309,7 @@ int run_flows(const Arguments& arguments) {
     const auto rates = shares.rates();
     for (const double share : rates) std::printf(" %10.1f", 100 * share / rate);
     for (std::size_t i = rates.size(); i < flows.size(); ++i) std::printf(" %10s", "-");
-    std::printf(" %8.3f %8.1f %8lu\n", jain_index(rates),
+    std::printf(" %8.3f %8.1f %8lu\n", jain_index(shares.rates_of_mounts()),
                 to_seconds(network.link(Role::kClient).backlog(network.now())) * 1e3,
                 link.statistics().dropped() - dropped);
     if (arguments.verbose)
@@ -337,7 +349,8 @@ int main(int argc, char** argv) {
   app.add_option("--every", arguments.every, "interval of the trace's lines");
   app.add_option(
       "--flows", arguments.flows,
-      "flows that share the line, when they join and how much they fetch, as model,cubic@5s,model@9s:1gib");
+      "flows that share the line, when they join and how much they fetch, as model,cubic@5s,model@9s:1gib; "
+      "model*3@5s: a mount of three connections, that come three seconds one after the other");
   app.add_option("--then", arguments.turns,
                  "with --flows: a change of the path, as 10s:rate=100mbit,delay=46ms; may be repeated")
       ->allow_extra_args(false);

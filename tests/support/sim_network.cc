@@ -14,7 +14,18 @@ SimPair& SimNetwork::join(transport::CongestionKind congestion) {
   options.begin = elapsed();
   options.seed += 2 * pairs_.size() + 2;
   options.connection.congestion = congestion;
-  return *pairs_.emplace_back(std::make_unique<SimPair>(options));
+  SimPair& pair = *pairs_.emplace_back(std::make_unique<SimPair>(options));
+  mounts_.push_back(&pair);
+  return pair;
+}
+
+SimPair& SimNetwork::join_mount_of(const SimPair& first) {
+  SimPair& pair = join();
+  mounts_.back() = &first;
+  const auto flows = static_cast<std::uint64_t>(std::ranges::count(mounts_, &first));
+  for (std::size_t i = 0; i < pairs_.size(); ++i)
+    if (mounts_[i] == &first) pairs_[i]->client().share_with(flows);
+  return pair;
 }
 
 void SimNetwork::change_links(const std::function<void(LinkParameters&, LinkParameters&)>& edit) {
@@ -67,6 +78,19 @@ std::vector<double> Shares::rates() const {
   for (std::size_t i = 0; i < received_.size(); ++i)
     rates.push_back(static_cast<double>(received(*network_.pairs()[i]) - received_[i]) * 8 / seconds);
   return rates;
+}
+
+std::vector<double> Shares::rates_of_mounts() const {
+  const std::vector<double> all = rates();
+  std::vector<double> mounts;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const SimPair* const mount = &network_.mount_of(i);
+    if (mount != network_.pairs()[i].get()) continue;
+    mounts.push_back(0);
+    for (std::size_t j = i; j < all.size(); ++j)
+      if (&network_.mount_of(j) == mount) mounts.back() += all[j];
+  }
+  return mounts;
 }
 
 double jain_index(const std::vector<double>& shares) {

@@ -14,8 +14,13 @@ class SimNetwork {
   // The line that all share; what a flow does not say otherwise.
   explicit SimNetwork(SimOptions options);
 
+  // The mount of a pair: its first one.
+  [[nodiscard]] const SimPair& mount_of(std::size_t pair) const { return *mounts_[pair]; }
+
   // A pair of peers that comes into being now.
   SimPair& join(transport::CongestionKind congestion = transport::CongestionKind::kModel);
+  // A further one of the mount that `first` belongs to: together they are to have what one would have.
+  SimPair& join_mount_of(const SimPair& first);
   [[nodiscard]] const std::vector<std::unique_ptr<SimPair>>& pairs() const { return pairs_; }
 
   [[nodiscard]] TimePoint now() const { return now_; }
@@ -33,6 +38,7 @@ class SimNetwork {
   SimOptions options_;
   TimePoint now_{};
   std::vector<std::unique_ptr<SimPair>> pairs_;
+  std::vector<const SimPair*> mounts_;  // to which each belongs: its first pair
 };
 
 // What each of several flows that fetch got of the line in a stretch of time.
@@ -42,6 +48,8 @@ class Shares {
   explicit Shares(const SimNetwork& network);
   // Bit/s of each pair since then, in the order they joined; those that joined later are not among them.
   [[nodiscard]] std::vector<double> rates() const;
+  // The same of mounts, in the order of their first pairs.
+  [[nodiscard]] std::vector<double> rates_of_mounts() const;
 
  private:
   const SimNetwork& network_;

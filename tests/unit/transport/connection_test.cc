@@ -152,6 +152,21 @@ TEST_F(YieldingConnectionTest, AsksThePeerToYield) {
   EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 4=1"));
 }
 
+TEST_F(ConnectionTest, SaysWithHowManyItSharesWheneverThatChanges) {
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000"));
+  connection_.share_with(3);
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 5=3"));
+  EXPECT_THAT(frames(), Not(Contains(StartsWith("SETTINGS"))));
+  connection_.share_with(1);
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 5=1"));
+}
+
+TEST_F(ConnectionTest, SenselessNumbersOfFlowsAreIgnored) {
+  receive({wire::SettingsFrame{{{5, 0}, {5, kVarintMax}}}});
+  settle();
+  EXPECT_FALSE(connection_.closed());
+}
+
 TEST_F(ConnectionTest, UnknownSettingsAreIgnored) {
   receive({wire::SettingsFrame{{{4711, 1}, {0, 0}, {kVarintMax, kVarintMax}}}});
   EXPECT_THAT(events(), IsEmpty());

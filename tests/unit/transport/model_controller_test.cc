@@ -208,6 +208,24 @@ TEST(ModelSteady, KeepsTheQueueNearItsTarget) {
   EXPECT_NEAR(path.bandwidth(), kGigabit, 0.05 * kGigabit);
 }
 
+// As the law says: sqrt(part) of a queue.
+TEST(ModelSteady, OneOfFourKeepsHalfAQueue) {
+  const auto queue_of = [](double part) {
+    FluidPath path(kGigabit, 100ms);
+    path.controller().take_part(part);
+    path.run(10s);
+    Duration sum{};
+    constexpr int kSamples = 200;
+    for (int i = 0; i < kSamples; ++i) {
+      path.run(20ms);
+      sum += path.queue();
+    }
+    EXPECT_GT(path.utilisation(), 0.9) << part;
+    return to_seconds(sum / kSamples);
+  };
+  EXPECT_NEAR(queue_of(0.25) / queue_of(1), 0.5, 0.15);
+}
+
 TEST(ModelSteady, EmptiesTheQueueEveryFewSecondsToSeeTheBareRoundTrip) {
   FluidPath path(kGigabit, 50ms);
   path.run(3s);

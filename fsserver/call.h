@@ -35,6 +35,8 @@ constexpr std::size_t kListingBesideNameMax = 64 * 1024;  // that LOOKUP tells
 constexpr int kNamesAtOnceMax = 4096;  // of one WALK or READ_FILES, with the directories they are in
 constexpr ByteCount kConnectionBodyBytesMax = 256ull << 20;  // bulk replies waiting for one client
 
+constexpr std::uint32_t kSessionConnectionsMax = 8;  // with lanes
+
 // A connection that has entered an export: with what right, as part of which session.
 struct Attachment {
   rpc::Peer peer;
@@ -48,6 +50,8 @@ struct Attachment {
   std::atomic<std::uint64_t> rights_seen = 0;  // AccessStore::generation() when its right was last looked at
   std::shared_ptr<ChangeWatch> watch;          // nullptr: nobody has leases on this export
   bool leases = false;                         // this client has
+  bool lane = false;                           // a further connection of a session that has its main one
+  // All connections of a session share that of its main one.
   std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
 };
 

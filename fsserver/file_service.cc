@@ -437,7 +437,8 @@ void FileService::housekeep(TimePoint now) {
     if (now >= grace_ends_) too_late.assign(awaited_.begin(), awaited_.end());
     for (auto item = sessions_.begin(); item != sessions_.end();) {
       SessionEntry& entry = item->second;
-      const bool over = entry.connections == 0 && now - entry.idle_since >= options_.session_keep;
+      const bool gone = entry.connections == 0 && entry.lanes == 0;
+      const bool over = gone && now - entry.idle_since >= options_.session_keep;
       // With the mutex held, so that it is not marked that is back.
       if (entry.connections == 0 && now - entry.idle_since >= options_.lock_keep)
         new_absence |= locks_.mark_away(entry.session->number(), true);

@@ -132,8 +132,10 @@ class FileService : public rpc::Service {
   using SessionKey = std::tuple<std::string, crypto::Fingerprint, std::string>;
   struct SessionEntry {
     std::shared_ptr<Session> session;
-    std::size_t connections = 0;
-    TimePoint idle_since{};  // while connections == 0
+    std::size_t connections = 0;  // without lanes
+    TimePoint idle_since{};       // while connections == 0
+    std::size_t lanes = 0;
+    std::weak_ptr<Attachment> main;  // the newest that is no lane
   };
 
   static void refuse(WaitingCall& waiting, ErrorCode code, std::string why);
@@ -189,6 +191,10 @@ class FileService : public rpc::Service {
   void answer_attach(const Incoming& incoming);
   void answer_detach(const Incoming& incoming);
   [[nodiscard]] Result<schema::Reply> attach(const rpc::IncomingCall& incoming);
+  // Who asks, for which export, with what right; of no session yet.
+  [[nodiscard]] Result<std::shared_ptr<Attachment>> enter(const rpc::IncomingCall& incoming) const;
+  [[nodiscard]] Result<schema::Reply> attach_lane(const std::shared_ptr<Attachment>& attachment,
+                                                  const schema::AttachRequest& request);
   struct Right {
     std::shared_ptr<Export> exported;
     Access access;
@@ -205,11 +211,15 @@ class FileService : public rpc::Service {
   void stop_awaiting(const std::string& session);
   [[nodiscard]] schema::Reply welcome(const Attachment& attachment, schema::Node root, bool resumed) const;
   void detach(const rpc::Peer& peer);
+  // False: it is none.
+  [[nodiscard]] bool leave_lane(rpc::ConnectionId connection);
   void end(Session& session);
 
   // With mutex_ held.
   [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment,
                                                              const std::string& name);
+  [[nodiscard]] SessionEntry* entry_of(const Attachment& attachment);
+  void note_main(const std::shared_ptr<Attachment>& attachment);
   void leave_session(const Attachment& attachment);
   [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;

@@ -18,7 +18,8 @@ void FileService::answer_attach(const Incoming& incoming) {
       const std::lock_guard lock(mutex_);
       attachment = attachment_of(incoming->peer().connection);
     }
-    if (attachment && attachment->leases) leases_.send_again(attachment->session->number());
+    if (attachment && attachment->leases && !attachment->lane)
+      leases_.send_again(attachment->session->number());
     return;
   }
   const schema::AttachRequest& request = incoming->message().attach();
@@ -75,7 +76,7 @@ std::vector<rpc::ConnectionId> FileService::without_right(std::int64_t now_unix_
   return ended;
 }
 
-Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
+Result<std::shared_ptr<Attachment>> FileService::enter(const rpc::IncomingCall& incoming) const {
   const schema::AttachRequest& request = incoming.message().attach();
   if (request.version() != kSchemaVersion)
     return fail(ErrorCode::kVersionMismatch, "this server speaks version " + std::to_string(kSchemaVersion));
@@ -94,7 +95,49 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   Export* const exported = attachment->exported.get();
   if (!exported->root_exists()) return fail(from_errno(ENOENT), "the exported directory has been removed");
   attachment->identity_real = request.identity_real() && exported->can_be_real();
+  return attachment;
+}
 
+// It finds everything as its session's main connection has it: what others change that one is told.
+Result<schema::Reply> FileService::attach_lane(const std::shared_ptr<Attachment>& attachment,
+                                               const schema::AttachRequest& request) {
+  const rpc::ConnectionId connection = attachment->peer.connection;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry = sessions_.find({request.export_name(), attachment->peer.key, request.session()});
+    const auto main = entry == sessions_.end() ? nullptr : entry->second.main.lock();
+    if (!main || entry->second.connections == 0 || main->exported != attachment->exported)
+      return fail(ErrorCode::kServerRestarted, "there is no such session");
+    if (attachment_of(connection)) return fail(ErrorCode::kMalformed, "a lane of what is attached already");
+    if (entry->second.lanes + 1 >= kSessionConnectionsMax)
+      return fail(ErrorCode::kLimitExceeded, "the session has as many connections as it may have");
+    if (!connections_.contains(connection)) return fail(ErrorCode::kConnectionLost);  // it went meanwhile
+    // Its rights may be others now, and replace_exports() has not seen this attachment.
+    if (find_export(request.export_name()) != main->exported)
+      return fail(ErrorCode::kServerRestarted, "the export is another one");
+    attachment->lane = true;
+    attachment->session = entry->second.session;
+    attachment->read_only |= main->read_only;
+    attachment->identity_real = main->identity_real;
+    attachment->watch = main->watch;
+    attachment->leases = main->leases;
+    attachment->bodies = main->bodies;
+    attachments_[connection] = attachment;
+    ++entry->second.lanes;
+  }
+  if (watch_of(*attachment->exported) != attachment->watch) {
+    (void)leave_lane(connection);
+    return fail(ErrorCode::kServerRestarted, "the export is watched in another way");
+  }
+  spdlog::debug("{} is a further connection of '{}'", attachment->peer.address, attachment->client_name);
+  return welcome(*attachment, {}, true);
+}
+
+Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
+  const schema::AttachRequest& request = incoming.message().attach();
+  TUSK_ASSIGN(const std::shared_ptr<Attachment> attachment, enter(incoming));
+  if (request.lane()) return attach_lane(attachment, request);
+  Export* const exported = attachment->exported.get();
   schema::Node root;
   TUSK_ASSIGN(const SharedFd root_fd, exported->nodes().resolve(exported->nodes().root_handle()));
   TUSK_ASSIGN(const Status status, status_of(*root_fd));
@@ -128,6 +171,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
         leases_.disconnect(before->session->number(), connection);
       }
       attachments_[connection] = attachment;
+      note_main(attachment);
       // With the mutex held: a disconnect that comes now must come after it.
       if (attachment->leases) {
         const auto terms = leases_.attach(attachment->session->number(), connection, *exported);
@@ -252,6 +296,7 @@ schema::Reply FileService::welcome(const Attachment& attachment, schema::Node ro
   facts.set_owner_uid(attachment.exported->owner_uid());
   facts.set_owner_gid(attachment.exported->owner_gid());
   facts.set_unix_time_ns(io::unix_nanoseconds());
+  facts.set_connections_max(kSessionConnectionsMax);
   return reply;
 }
 
@@ -278,6 +323,7 @@ void FileService::end(Session& session) {
 }
 
 void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
+  if (leave_lane(peer.connection)) return;
   // A mount that was unmounted is not waited for: nobody else's change has to ask it any more. Not here: open
   // files are closed.
   if (for_good && workers_.submit(Lane::kMetadata, [this, peer] {
@@ -295,11 +341,35 @@ void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
   spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name, attachment->exported->name());
 }
 
-void FileService::leave_session(const Attachment& attachment) {
+// Whatever it says, the session stays.
+bool FileService::leave_lane(rpc::ConnectionId connection) {
+  const std::lock_guard lock(mutex_);
+  const auto attachment = attachment_of(connection);
+  if (!attachment || !attachment->lane) return false;
+  connections_.erase(connection);
+  attachments_.erase(connection);
+  leave_session(*attachment);
+  return true;
+}
+
+FileService::SessionEntry* FileService::entry_of(const Attachment& attachment) {
   const auto entry = std::ranges::find_if(
       sessions_, [&](const auto& item) { return item.second.session == attachment.session; });
-  if (entry == sessions_.end()) return;
-  if (--entry->second.connections == 0) entry->second.idle_since = io::now();
+  return entry == sessions_.end() ? nullptr : &entry->second;
+}
+
+void FileService::note_main(const std::shared_ptr<Attachment>& attachment) {
+  if (SessionEntry* const entry = entry_of(*attachment)) entry->main = attachment;
+}
+
+void FileService::leave_session(const Attachment& attachment) {
+  SessionEntry* const entry = entry_of(attachment);
+  if (entry == nullptr) return;
+  if (attachment.lane) {
+    --entry->lanes;
+    return;
+  }
+  if (--entry->connections == 0) entry->idle_since = io::now();
 }
 
 std::shared_ptr<Attachment> FileService::attachment_of(rpc::ConnectionId connection) const {
@@ -315,7 +385,8 @@ std::shared_ptr<Export> FileService::find_export(const std::string& name) const 
 std::vector<ConnectedClient> FileService::clients() const {
   const std::lock_guard lock(mutex_);
   std::vector<ConnectedClient> clients;
-  for (const auto& [connection, attachment] : attachments_)
+  for (const auto& [connection, attachment] : attachments_) {
+    if (attachment->lane) continue;
     clients.push_back({.peer = attachment->peer,
                        .client_name = attachment->client_name,
                        .export_name = attachment->exported->name(),
@@ -323,6 +394,7 @@ std::vector<ConnectedClient> FileService::clients() const {
                        .since_unix_s = attachment->since_unix_s,
                        .open_files = attachment->session->open_files(),
                        .leases = leases_.interests(attachment->session->number())});
+  }
   return clients;
 }
 

@@ -87,7 +87,9 @@ class Incoming final : public IncomingCall {
   void reply(schema::Reply message, SharedBytes body) override {
     TUSK_CHECK(!answered_.exchange(true));
     fate_->settle();
-    const bool lets_in = message.error() == 0 && message.has_attach();
+    std::optional<Answer::Entry> entry;
+    if (message.error() == 0 && message.has_attach())
+      entry = {.session = message_.attach().session(), .lane = message_.attach().lane()};
     Result<SharedBytes> header = encode_message(message);
     if (!header) {
       schema::Reply error;
@@ -96,7 +98,7 @@ class Incoming final : public IncomingCall {
       header = encode_message(error);
       body = {};
     }
-    Answer answer{exchange_, std::move(*header), std::move(body), lets_in};
+    Answer answer{exchange_, std::move(*header), std::move(body), std::move(entry)};
     route_->post([send = send_, answer = std::move(answer)]() mutable { send(std::move(answer)); });
   }
 

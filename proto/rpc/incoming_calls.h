@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 
 #include "proto/io/reactor.h"
@@ -47,7 +49,12 @@ struct Answer {
   wire::ExchangeId exchange;
   SharedBytes header;
   SharedBytes body;
-  bool lets_in = false;  // an ATTACH that succeeded
+  // An ATTACH that succeeded: to which session of the peer's, and whether as a further connection of it.
+  struct Entry {
+    std::string session;
+    bool lane = false;
+  };
+  std::optional<Entry> entry;
 };
 
 // Network thread only.
@@ -64,7 +71,7 @@ class IncomingCalls {
   void handle_cancelled(wire::ExchangeId exchange);
   void handle_answered(const Answer& answer) {
     fates_.erase(answer.exchange);
-    attached_ |= answer.lets_in;
+    attached_ |= answer.entry.has_value();
   }
   // The connection is gone.
   void cancel_all();

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -21,11 +22,13 @@ class RequestMemory {
   [[nodiscard]] ByteCount limit() const { return limit_; }
   // A connection's account, which counts for it until its end.
   [[nodiscard]] std::shared_ptr<MemoryAccount> begin(ConnectionId connection);
+  // Connections of one owner, a mount, hold what they hold together, and have to go together.
+  void count_together(ConnectionId connection, std::string owner);
   void end(ConnectionId connection);
 
   struct Victim {
     ConnectionId connection;
-    ByteCount held;
+    ByteCount held;  // by its owner
   };
   // Those who hold most, as many as it takes. Nobody is named twice. Cheap while there is enough.
   [[nodiscard]] std::vector<Victim> take_victims();
@@ -35,7 +38,11 @@ class RequestMemory {
   const std::shared_ptr<MemoryAccount> all_;
 
   std::mutex mutex_;
-  std::unordered_map<ConnectionId, std::shared_ptr<MemoryAccount>> accounts_;  // not of those named
+  struct Account {
+    std::shared_ptr<MemoryAccount> memory;
+    std::string owner;  // "": nobody else's
+  };
+  std::unordered_map<ConnectionId, Account> accounts_;  // not of those named
 };
 
 }  // namespace tusk::rpc

@@ -231,9 +231,15 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
 }
 
 // Strangers leave no line in the log: there may be any number of them.
-void ServerShard::let_in(ServerLink& link) {
+void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.attach_by = kNever;
   commons_.unattached.leave(link.unattached);
+  if (!entry.session.empty())
+    commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
+  if (entry.lane) {
+    link.secure->connection().keep_credit();
+    return;
+  }
   spdlog::info("{} connected, key {}", link.peer.address, link.peer.key.to_text());
 }
 
@@ -266,7 +272,7 @@ void ServerShard::accept_call(ServerLink& link, const transport::RequestArrived&
     ServerLink& asking = *found->second;
     const bool stranger = !asking.incoming.attached();
     asking.incoming.handle_answered(answer);
-    if (stranger && asking.incoming.attached()) let_in(asking);
+    if (stranger && answer.entry) let_in(asking, *answer.entry);
     asking.secure->connection().reply(answer.exchange, std::move(answer.header), std::move(answer.body));
     mark(asking);
   };

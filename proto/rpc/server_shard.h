@@ -109,7 +109,7 @@ class ServerShard {
   void accept_call(ServerLink& link, const transport::RequestArrived& request);
   void note_proven(ServerLink& link);
   void welcome(ServerLink& link, TimePoint now);
-  void let_in(ServerLink& link);
+  void let_in(ServerLink& link, const Answer::Entry& entry);
   void flush(std::size_t socket);
   void handle_too_big(const io::Address& to, std::size_t size);
   void retime(ServerLink& link);

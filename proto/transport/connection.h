@@ -103,6 +103,8 @@ class Connection {
   // It is one of `flows` connections, 1 to wire::kFlowsMax, that have together what one would have beside
   // others, in both directions: the peer is told. May be said again.
   void share_with(std::uint64_t flows);
+  // The peer gets no more credit than it has from the start; before the first answer.
+  void keep_credit() { exchanges_.keep_credit(); }
   // Says goodbye with the next packet; Closed is not reported for a close of one's own.
   void close(ErrorCode code, std::string_view reason);
 

@@ -114,6 +114,8 @@ class Exchanges {
     return message && !message->fully_acked();
   }
 
+  // The peer gets no more credit than it has from the start (CreditLimits::request_bytes_later).
+  void keep_credit() { limits_.request_bytes_later = 0; }
   // A credit frame is due; taking it counts as sent.
   [[nodiscard]] bool credit_due() const;
   [[nodiscard]] wire::CreditFrame take_credit();
@@ -178,7 +180,7 @@ class Exchanges {
   void note_unprotected(wire::ExchangeId exchange, const OutgoingMessage& message);
 
   const std::uint64_t parity_;
-  const CreditLimits limits_;
+  CreditLimits limits_;
   const Allocate allocate_;
 
   ParityBudget parity_budget_;  // outlives messages

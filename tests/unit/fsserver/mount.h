@@ -69,6 +69,7 @@ struct MountSetup {
   std::uint64_t log_sent = 0;
   std::string log_answered_beyond = {};
   std::vector<schema::LockRequest> locks;  // held since before
+  bool lane = false;                       // a further connection of the session
 };
 
 // One client's connection. Methods named after operations send one and wait for its answer.

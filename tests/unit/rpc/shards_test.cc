@@ -110,6 +110,24 @@ TEST(RequestMemory, NamesThoseWhoHoldMostOnce) {
   EXPECT_EQ(more.front().connection, ConnectionId(30));
 }
 
+TEST(RequestMemory, ConnectionsOfOneMountHoldTogether) {
+  RequestMemory memory(100);
+  std::map<int, std::shared_ptr<MemoryAccount>> accounts;
+  for (const int id : {1, 2, 3, 4}) {
+    const ConnectionId connection(static_cast<std::uint64_t>(id));
+    accounts[id] = memory.begin(connection);
+    if (id <= 2) memory.count_together(connection, "one mount");
+    accounts[id]->add(id == 3 ? 35 : 25);
+  }
+  const auto victims = memory.take_victims();  // 110 of 100: 50 and 35 and 25
+  ASSERT_EQ(victims.size(), 2u);
+  for (const auto& victim : victims) {
+    EXPECT_LE(victim.connection, ConnectionId(2));
+    EXPECT_EQ(victim.held, 50u);
+  }
+  EXPECT_TRUE(memory.take_victims().empty());
+}
+
 // Lets everybody in, and notes which thread serves whom.
 class NotingService final : public Service {
  public:

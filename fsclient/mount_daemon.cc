@@ -86,7 +86,8 @@ Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, con
                               .outage = settings.outage,
                               .connect_timeout = settings.connect_timeout,
                               .background = settings.background};
-  TUSK_ASSIGN(std::unique_ptr<rpc::Channel> channel, rpc::Channel::connect(std::move(options)));
+  TUSK_ASSIGN(std::unique_ptr<rpc::Channel> channel,
+              rpc::connect_with_lanes(std::move(options), {.connections = settings.connections}));
   TUSK_ASSIGN(const std::optional<crypto::Fingerprint> pinned, known.find(server));
   if (pinned != channel->server_fingerprint())
     if (const Result<void> saved = known.remember(server, channel->server_fingerprint()); !saved)

@@ -128,6 +128,15 @@ Result<void> set_cache_size(MountSettings& settings, const std::string& value) {
   return {};
 }
 
+Result<void> set_connections(MountSettings& settings, const std::string& value) {
+  if (value == "auto") return settings.connections = 0, Result<void>();
+  TUSK_ASSIGN(const unsigned connections, parse_number<unsigned>(value));
+  if (connections < 1 || connections > rpc::LaneOptions::kConnectionsMax)
+    return fail(ErrorCode::kBadConfig, fmt::format("auto, or 1 to {}", rpc::LaneOptions::kConnectionsMax));
+  settings.connections = connections;
+  return {};
+}
+
 constexpr Option kOptions[] = {
     {"ro", "", "read-only",
      [](MountSettings& s, const std::string&) -> Result<void> { return s.read_only = true, Result<void>(); }},
@@ -172,6 +181,10 @@ constexpr Option kOptions[] = {
      [](MountSettings& s, const std::string&) -> Result<void> {
        return s.background = true, Result<void>();
      }},
+    {"connections", "auto|N",
+     "to the server at once, 1 to 8; they share what one would get of the line (default auto: one, and more "
+     "when a core or 3 Gbit/s limits it)",
+     set_connections},
     {"no_auto_unmount", "", "leave the mount point as it is if the daemon dies",
      [](MountSettings& s, const std::string&) -> Result<void> {
        return s.auto_unmount = false, Result<void>();
@@ -278,6 +291,8 @@ Result<void> apply_options(std::string_view list, MountSettings& settings) {
 }
 
 Result<void> check_options(const MountSettings& settings) {
+  if (settings.background && settings.connections > 1)
+    return fail(ErrorCode::kBadConfig, "option connections: a mount in the background has one");
   if (settings.cache_folder_bytes != 0 && settings.cache_folder.empty())
     return fail(ErrorCode::kBadConfig,
                 "option cache_size: it is the size of a folder that cache=DIR names, and there is none; for "

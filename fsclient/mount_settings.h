@@ -14,6 +14,7 @@
 #include "proto/base/strong_int.h"
 #include "proto/base/time.h"
 #include "proto/rpc/channel.h"
+#include "proto/rpc/lanes.h"
 #include "proto/rpc/mount_url.h"
 
 namespace tusk::client {
@@ -42,6 +43,7 @@ struct MountSettings {
   rpc::OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
   bool background = false;
+  unsigned connections = 0;  // 0: as many as are worth having
   bool log = true;
   std::vector<std::string> kernel_options;  // "nosuid", ...
 };

@@ -69,6 +69,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
         {"packets_sent", path.packets_sent},
         {"packets_received", path.packets_received},
         {"packets_lost", path.packets_lost},
+        {"connections", path.connections},
         {"reconnects", path.reconnects},
         {"calls_in_flight", path.calls_in_flight}}},
       {"read_bytes", counters.read.load()},
@@ -179,6 +180,8 @@ std::string describe(const Json& json) {
   // An older daemon does not say.
   if (json.value("priority", "normal") == "background")
     row("priority", "background: yields to all others on the line");
+  if (const auto connections = path.value("connections", 1U); connections > 1)
+    row("connections", fmt::format("{}, which share what one would get of the line", connections));
   if (json.at("refused").get<bool>()) row("what to do", advice_when_refused(json));
   row("client key", json.at("client_key").get<std::string>());
   row("round trip",

@@ -16,6 +16,13 @@ namespace tusk::io {
   return TimePoint(std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec));
 }
 
+// What the calling thread has computed since it began.
+[[nodiscard]] inline Duration cpu_time_of_this_thread() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
 // Seconds since 1970 by the wall clock, which people and NTP set: for lifetimes of tokens and
 // certificates, never for measuring. Any thread.
 [[nodiscard]] inline std::int64_t unix_seconds() {

@@ -58,7 +58,9 @@ class ChannelOverUdp final : public Channel {
         socket_(std::move(socket)),
         timer_(std::make_unique<io::Timer>(*reactor_)),
         expected_key_(options_.server_fingerprint),
-        outage_(options_.outage) {}
+        outage_(options_.outage) {
+    crypto::random_bytes(std::span(&id_begins_, 1));
+  }
 
   ~ChannelOverUdp() override { close(); }
 
@@ -73,6 +75,8 @@ class ChannelOverUdp final : public Channel {
   [[nodiscard]] ChannelStats stats() const override;
   [[nodiscard]] TimePoint confirmed() const override { return confirmed_; }
   void change_outage_policy(OutagePolicy policy) override;
+  void share_with(std::uint64_t flows) override;
+  [[nodiscard]] Result<std::unique_ptr<Channel>> open_lane() override;
   void observe(Events events) override;
   void close() override;
 
@@ -112,6 +116,7 @@ class ChannelOverUdp final : public Channel {
   void arm_timer(TimePoint now);
   void leave(const Error& error);
   void begin_close();
+  [[nodiscard]] bool lane() const { return options_.attach.lane(); }
   [[nodiscard]] transport::Connection* connection() {
     return secure_ && secure_->established() && !secure_->closed() ? &secure_->connection() : nullptr;
   }
@@ -122,6 +127,9 @@ class ChannelOverUdp final : public Channel {
 
   const ChannelOptions options_;
   const std::vector<io::Address> addresses_;
+  // Ids of the connections of a mount begin with numbers that follow each other: so they come to the server's
+  // shards in turn (steering.h).
+  std::byte id_begins_{};
   std::unique_ptr<io::Reactor> reactor_;
   io::UdpSocket socket_;
   std::unique_ptr<io::Timer> timer_;
@@ -134,7 +142,6 @@ class ChannelOverUdp final : public Channel {
   State state_ = State::kPausing;
   std::unique_ptr<SecureConnection> secure_;
   std::unique_ptr<PathTrace> trace_;  // of secure_, if one is wanted
-  std::size_t address_ = 0;           // index of the server address in use
   std::vector<std::byte> address_token_;
   OutgoingCalls calls_;
   std::optional<wire::ExchangeId> attach_exchange_;
@@ -151,7 +158,10 @@ class ChannelOverUdp final : public Channel {
   TimePoint stats_at_{};
   std::uint64_t reconnects_ = 0;
   std::uint64_t connections_ = 0;  // made: a push may come before the attach is answered
+  std::uint64_t flows_ = 1;        // that share what one would have
 
+  std::atomic<std::size_t> address_ = 0;  // index of the server address in use
+  std::atomic<unsigned> lanes_opened_ = 0;
   std::atomic<std::uint64_t> next_call_ = 1;
   std::atomic<std::uint64_t> sessions_ = 0;  // begun; whoever makes a call may know what is of the one before
   std::atomic<bool> ended_ = false;          // the thread is gone
@@ -221,10 +231,13 @@ void ChannelOverUdp::begin_close() {
 
 void ChannelOverUdp::leave(const Error& error) {
   state_ = State::kEnded;
+  {
+    const std::lock_guard lock(mutex_);
+    failed_ = error;
+    stats_.over = true;
+    changed_.notify_all();
+  }
   calls_.fail_all(error);
-  const std::lock_guard lock(mutex_);
-  failed_ = error;
-  changed_.notify_all();
 }
 
 // ---------------------------------------------------------------- the network thread
@@ -240,6 +253,7 @@ void ChannelOverUdp::receive() {
 void ChannelOverUdp::connect(TimePoint now) {
   SecureConnection::ClientOptions options{*options_.identity, expected_key_, address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
+  options.original_id_begins = id_begins_;
   if (options_.background) options.config.congestion = transport::CongestionKind::kBackground;
   auto secure = SecureConnection::client(options, now);
   if (!secure) return leave(secure.error());
@@ -351,6 +365,7 @@ void ChannelOverUdp::attach() {
   const Result<SharedBytes> header = encode_message(request, Packing::kNever);
   TUSK_CHECK(header.has_value());
   other_key_since_.reset();
+  if (flows_ > 1) secure_->connection().share_with(flows_);
   attach_exchange_ = secure_->connection().open_exchange(*header, {}, {}, wire::Priority::kInteractive);
   state_ = State::kAttaching;
   state_since_ = io::now();
@@ -471,6 +486,7 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
   }
   attach_exchange_.reset();
   publish_stats(false);
+  if (lane()) return leave({ErrorCode::kConnectionLost, last_error_.message()});
   // A server that never let us in says so once; later refusals may be taken back.
   if (is_final(code) && !ever_attached_) return leave(last_error_);
   if (ever_attached_)
@@ -534,8 +550,8 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
                 once = adds_up(request.message), lasting = request.outlives_outages,
                 renew = std::move(request.renew), done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
-    if (state_ == State::kLeaving || state_ == State::kEnded)
-      return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
+    if (state_ == State::kEnded) return done(std::unexpected(*failed_));
+    if (state_ == State::kLeaving) return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
     if (refused() && !lasting) return done(std::unexpected(refused_error()));
     calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once,
                     lasting, std::move(renew)});
@@ -569,6 +585,7 @@ void ChannelOverUdp::publish_stats(bool connected) {
   stats.reconnects = reconnects_;
   stats.calls_in_flight = calls_.count();
   stats.own_key = options_.identity->fingerprint();
+  stats.network_cpu = io::cpu_time_of_this_thread();
   stats.refused = refused();
   stats.key_changed = key_changed();
   if (stats.refused)
@@ -604,8 +621,28 @@ void ChannelOverUdp::change_outage_policy(OutagePolicy policy) {
   reactor_->post([this, policy] { outage_ = policy; });
 }
 
+void ChannelOverUdp::share_with(std::uint64_t flows) {
+  reactor_->post([this, flows] {
+    flows_ = flows;
+    if (connection() != nullptr) connection()->share_with(flows);
+  });
+}
+
 void ChannelOverUdp::observe(Events events) {
   reactor_->post([this, events = std::move(events)]() mutable { events_ = std::move(events); });
+}
+
+Result<std::unique_ptr<Channel>> ChannelOverUdp::open_lane() {
+  ChannelOptions options = options_;
+  options.attach.set_lane(true);
+  options.server_fingerprint = server_fingerprint();
+  TUSK_ASSIGN(auto socket, io::UdpSocket::open({}));
+  TUSK_ASSIGN(auto reactor, io::Reactor::create());
+  auto lane = std::make_unique<ChannelOverUdp>(std::move(options), std::vector{addresses_[address_]},
+                                               std::move(reactor), std::move(socket));
+  lane->id_begins_ = static_cast<std::byte>(static_cast<unsigned>(id_begins_) + ++lanes_opened_);
+  TUSK_TRY(lane->start());
+  return lane;
 }
 
 // A name without an address is no server that does not answer: nothing was sent.

@@ -50,6 +50,9 @@ struct ChannelStats : PathStats {
   // For how long nothing has come from a server that has something to answer; 0 while it has not.
   Duration silent{};
   crypto::Fingerprint own_key;  // by which the server knows us
+  unsigned connections = 1;     // lanes.h; what is counted of them is their sum
+  Duration network_cpu{};       // what the network thread has computed so far
+  bool over = false;            // a lane that is lost, or never came about
 };
 
 class Channel : public Caller {
@@ -68,6 +71,11 @@ class Channel : public Caller {
   // TimePoint::min(): nothing yet.
   [[nodiscard]] virtual TimePoint confirmed() const = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;
+  // It is one of `flows` connections that have together what one would have beside others (lanes.h).
+  virtual void share_with(std::uint64_t flows) = 0;
+  // A further connection of the session, with a thread of its own; does not wait until it is connected. It is
+  // tried once: when it is lost its calls end with kConnectionLost, and it is over. Errors: of the system.
+  [[nodiscard]] virtual Result<std::unique_ptr<Channel>> open_lane() = 0;
 
   // Runs on the network thread, must not block: before and after every re-attach (session resumed or not),
   // and for calls that the server makes (invalidate).

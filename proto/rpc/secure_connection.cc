@@ -30,7 +30,8 @@ Result<std::unique_ptr<SecureConnection>> SecureConnection::client(const ClientO
   crypto::HandshakeOptions tls_options;
   tls_options.expected_server = options.expected_server;
   TUSK_ASSIGN(auto tls, crypto::Handshake::client(options.identity, tls_options));
-  const wire::ConnectionIdBytes original = random_connection_id();
+  wire::ConnectionIdBytes original = random_connection_id();
+  if (options.original_id_begins) original.bytes[0] = *options.original_id_begins;
   auto connection = std::unique_ptr<SecureConnection>(
       new SecureConnection(Role::kClient, std::move(tls), options.config, options.key_limits, original, now));
   connection->own_id_ = random_connection_id();

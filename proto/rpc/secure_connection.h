@@ -42,6 +42,7 @@ class SecureConnection {
     std::vector<std::byte> address_token;  // of an earlier connection; may be empty
     transport::ConnectionConfig config;
     std::optional<crypto::KeyLimits> key_limits = {};  // for tests; else the cipher's own
+    std::optional<std::byte> original_id_begins = {};  // its first byte; else random
   };
   struct ServerOptions {
     const crypto::Identity& identity;

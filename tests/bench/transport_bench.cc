@@ -4,9 +4,10 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "proto/io/address.h"
-#include "proto/rpc/channel.h"
+#include "proto/rpc/lanes.h"
 #include "proto/rpc/server_endpoint.h"
 
 namespace tusk::rpc {
@@ -20,7 +21,7 @@ class BlockService final : public Service {
   void handle_call(std::unique_ptr<IncomingCall> call) override {
     schema::Reply reply;
     if (call->message().has_attach()) {
-      reply.mutable_attach();
+      reply.mutable_attach()->set_connections_max(LaneOptions::kConnectionsMax);
       return call->reply(std::move(reply));
     }
     if (call->message().has_write()) {
@@ -94,6 +95,7 @@ struct Setup {
   bool reading = true;
   unsigned shards = 0;
   int clients = 1;
+  unsigned connections = 1;  // of each
 };
 
 // range(0): blocks for each client and round.
@@ -113,7 +115,8 @@ void transfer(benchmark::State& state, const Setup& setup) {
   std::vector<std::unique_ptr<Channel>> channels;
   std::vector<std::unique_ptr<Pump>> pumps;
   for (int i = 0; i < setup.clients; ++i) {
-    channels.push_back(*Channel::connect(options));
+    channels.push_back(*connect_with_lanes(options, {.connections = setup.connections}));
+    while (channels.back()->stats().connections < setup.connections) std::this_thread::yield();
     pumps.push_back(std::make_unique<Pump>(*channels.back(), setup.reading));
   }
   const int blocks = static_cast<int>(state.range(0));
@@ -134,8 +137,30 @@ void BM_TransportReadOfFour(benchmark::State& state) {
   transfer(state, {.shards = static_cast<unsigned>(state.range(1)), .clients = 4});
 }
 
+// range(1): the client's connections, and the server's shards.
+void BM_TransportReadOfOneMount(benchmark::State& state) {
+  const auto connections = static_cast<unsigned>(state.range(1));
+  transfer(state, {.shards = connections, .connections = connections});
+}
+void BM_TransportWriteOfOneMount(benchmark::State& state) {
+  const auto connections = static_cast<unsigned>(state.range(1));
+  transfer(state, {.reading = false, .shards = connections, .connections = connections});
+}
+
 BENCHMARK(BM_TransportRead)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_TransportWrite)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_TransportReadOfOneMount)
+    ->Args({256, 1})
+    ->Args({256, 2})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_TransportWriteOfOneMount)
+    ->Args({256, 1})
+    ->Args({256, 2})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_TransportReadOfFour)
     ->Args({64, 1})
     ->Args({64, 2})

@@ -165,6 +165,21 @@ TEST(MountSettings, NormalPriorityUnlessTold) {
   EXPECT_TRUE(settings.background);
 }
 
+TEST(MountSettings, AsManyConnectionsAsAreWorthHavingUnlessTold) {
+  MountSettings settings;
+  EXPECT_EQ(settings.connections, 0u);
+  ASSERT_TRUE(apply_options("connections=8", settings));
+  EXPECT_EQ(settings.connections, 8u);
+  for (const char* list : {"connections=0", "connections=9", "connections", "connections=many"})
+    EXPECT_FALSE(apply_options(list, settings)) << list;
+  ASSERT_TRUE(check_options(settings));
+  settings.background = true;
+  EXPECT_FALSE(check_options(settings));
+  ASSERT_TRUE(apply_options("connections=auto", settings));
+  EXPECT_EQ(settings.connections, 0u);
+  EXPECT_TRUE(check_options(settings));
+}
+
 TEST(MountSettings, Sizes) {
   EXPECT_EQ(*parse_size("300000"), 300'000u);
   EXPECT_EQ(*parse_size("64M"), 64 * kMiB);

@@ -53,6 +53,14 @@ TEST_F(ConnectionStatus, ShowsThePriority) {
   EXPECT_THAT(status_text(yielding).value_or(""), testing::HasSubstr("background: yields"));
 }
 
+TEST_F(ConnectionStatus, SaysHowManyConnectionsThereAre) {
+  EXPECT_THAT(json(), testing::HasSubstr("\"connections\":1"));
+  EXPECT_THAT(text(), testing::Not(testing::HasSubstr("connections")));
+  stats.connections = 3;
+  EXPECT_THAT(json(), testing::HasSubstr("\"connections\":3"));
+  EXPECT_THAT(text(), testing::HasSubstr("  connections     3, which"));
+}
+
 TEST_F(ConnectionStatus, SaysWhatToDoWhenTheServerRefuses) {
   stats.refused = true;
   stats.down_because = "no right";

@@ -70,7 +70,7 @@ class ChannelWithLanes final : public Channel {
   };
   using SharedCall = std::shared_ptr<Carried>;
 
-  void carry(std::uint64_t number, const SharedCall& call, const SharedLane& by, CallRequest request);
+  void carry(std::uint64_t number, const SharedCall& call, SharedLane by, CallRequest request);
   void handle_ended(std::uint64_t number, const SharedCall& call, Result<CallReply> reply);
   void note_use(bool bulk);
   void wake();
@@ -135,7 +135,8 @@ CallId ChannelWithLanes::call(CallRequest request, Completion done) {
   return CallId(number);
 }
 
-void ChannelWithLanes::carry(std::uint64_t number, const SharedCall& call, const SharedLane& by,
+// `by` is a copy: the call's own changes once it moves on.
+void ChannelWithLanes::carry(std::uint64_t number, const SharedCall& call, SharedLane by,
                              CallRequest request) {
   if (by != main_) call->request = request;
   const CallId id = by->channel->call(std::move(request), [this, number, call](Result<CallReply> reply) {
@@ -168,7 +169,10 @@ void ChannelWithLanes::handle_ended(std::uint64_t number, const SharedCall& call
       calls_.erase(number);
     }
   }
-  if (!lost) return call->done(std::move(reply));
+  if (!lost) {
+    call->request = {};  // whoever is told may use its memory again
+    return call->done(std::move(reply));
+  }
   wake();
   carry(number, call, main_, std::move(call->request));
 }

@@ -586,6 +586,7 @@ void ChannelOverUdp::publish_stats(bool connected) {
   stats.calls_in_flight = calls_.count();
   stats.own_key = options_.identity->fingerprint();
   stats.network_cpu = io::cpu_time_of_this_thread();
+  stats.over = state_ == State::kEnded;
   stats.refused = refused();
   stats.key_changed = key_changed();
   if (stats.refused)

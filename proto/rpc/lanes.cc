@@ -78,6 +78,7 @@ class ChannelWithLanes final : public Channel {
   // The keeper's: opens lanes and ends them, since either may take a while.
   void keep();
   [[nodiscard]] std::vector<SharedLane> lanes() const;
+  [[nodiscard]] std::vector<SharedLane> ready_lanes() const;
   [[nodiscard]] Duration look_after(TimePoint now);
   [[nodiscard]] bool settle(TimePoint now);
   [[nodiscard]] bool end_idle(TimePoint now);
@@ -230,6 +231,13 @@ std::vector<ChannelWithLanes::SharedLane> ChannelWithLanes::lanes() const {
   return lanes_;
 }
 
+std::vector<ChannelWithLanes::SharedLane> ChannelWithLanes::ready_lanes() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SharedLane> ready = lanes_;
+  std::erase_if(ready, [](const SharedLane& lane) { return !lane->ready; });
+  return ready;
+}
+
 // The result: for how long nothing has to be looked at if nobody calls.
 Duration ChannelWithLanes::look_after(TimePoint now) {
   if (settle(now) || end_idle(now)) tell_all();
@@ -288,8 +296,7 @@ void ChannelWithLanes::close_all(const std::vector<SharedLane>& all) {
 }
 
 void ChannelWithLanes::tell_all() {
-  auto all = lanes();
-  std::erase_if(all, [](const SharedLane& lane) { return !lane->ready; });
+  auto all = ready_lanes();
   all.push_back(main_);
   for (const SharedLane& lane : all) lane->channel->share_with(all.size());
   spdlog::info("{} connections to the server", all.size());
@@ -341,9 +348,8 @@ void ChannelWithLanes::change_outage_policy(OutagePolicy policy) {
 
 ChannelStats ChannelWithLanes::stats() const {
   ChannelStats sum = main_->channel->stats();
-  for (const SharedLane& lane : lanes()) {
+  for (const SharedLane& lane : ready_lanes()) {
     const ChannelStats stats = lane->channel->stats();
-    if (!stats.connected) continue;
     ++sum.connections;
     sum.send_bandwidth += stats.send_bandwidth;
     sum.receive_bandwidth += stats.receive_bandwidth;

@@ -86,6 +86,14 @@ constexpr int kPatienceRoundsMax = 64;
 
 constexpr double kGoodputWeight = 1.0 / 4;
 
+// So much is lost of a round only where the line is narrower, or others send more than twice its rate.
+constexpr double kOverrunLoss = 0.7;
+constexpr double kOverrunPackets = 100;
+constexpr double kOverrunPacing = 0.75;
+constexpr double kOverrunAlone = 0.8;
+// More loss beyond the path's own may be a full buffer, which stays as long whatever we do.
+constexpr double kQuietLoss = 0.01;
+
 bool about_equal(Duration a, Duration b) {
   return std::abs(to_seconds(a - b)) <
          std::clamp(kSteadyQueue * to_seconds(a), kSteadyQueueMin, kSteadyQueueMax);
@@ -131,17 +139,22 @@ ByteCount ModelController::probe_train() const {
   return state_ == State::kStartup && trains_.safe_rate() > 0 ? train_bytes() : 0;
 }
 
+bool ModelController::after_overrun() const {
+  return overrun_round_ > 0 && round_ < overrun_round_ + kBlindRounds;
+}
+
 bool ModelController::sends_trains() const {
   const bool after_emptying =
       state_ == State::kSteady && rounds_in_state_ < kBlindRounds && !contention_.insists();
-  return state_ == State::kStartup || state_ == State::kEmpty || after_emptying || free_rounds_ > 0;
+  return state_ == State::kStartup || state_ == State::kEmpty || after_emptying || free_rounds_ > 0 ||
+         after_overrun();
 }
 
 // On a slow line a whole train would be a queue that others feel.
 ByteCount ModelController::train_bytes() const {
   const auto of_time = [this](double seconds) { return static_cast<ByteCount>(pacing_rate_ * seconds); };
   const ByteCount least =
-      state_ == State::kStartup
+      state_ == State::kStartup || after_overrun()
           ? train_bytes_min()
           : std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * std::max(kPacket, datagram_size_),
                        train_bytes_min());
@@ -167,6 +180,8 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   rtt_min_ = rtt.minimum();
   if (event.datagram_size > 0) datagram_size_ = event.datagram_size;
   sample_rate(event);
+  // A train that lost packets seems to have arrived faster than it did.
+  if (after_overrun() && event.lost_bytes > event.acked_bytes / 16) trains_.clear();
   sample_train(event);
   round_queue_.add(event.rtt);
   if (event.round_ended) end_round(event, rtt);
@@ -192,6 +207,7 @@ void ModelController::sample_rate(const AckEvent& event) {
   if (event.app_limited && event.rate <= bandwidth_) return;
   rate_ = event.rate;
   const bool part = event.flight > 0 && event.flight < window_;
+  flight_ = event.flight;
   filled_ = part ? static_cast<double>(event.flight) / static_cast<double>(window_) : 1;
   round_rate_ = std::max(round_rate_, event.rate);
   while (!samples_.empty() && samples_.back().rate <= event.rate) samples_.pop_back();
@@ -209,17 +225,23 @@ double ModelController::round_loss() const {
   return sent == 0 ? 0 : static_cast<double>(round_lost_) / static_cast<double>(sent);
 }
 
+double ModelController::round_packets() const {
+  return static_cast<double>(round_acked_ + round_lost_) /
+         static_cast<double>(std::max(kPacket, datagram_size_));
+}
+
+double ModelController::round_goodput(TimePoint now) const {
+  return static_cast<double>(round_acked_) / to_seconds(std::max(now - round_started_, Duration(50us)));
+}
+
 void ModelController::learn_goodput(TimePoint now) {
-  const double goodput =
-      static_cast<double>(round_acked_) / to_seconds(std::max(now - round_started_, Duration(50us)));
-  goodput_ += (goodput_ > 0 ? kGoodputWeight : 1) * (goodput - goodput_);
+  goodput_ += (goodput_ > 0 ? kGoodputWeight : 1) * (round_goodput(now) - goodput_);
 }
 
 void ModelController::learn_loss() {
   if (contention_.insists() || state_ != State::kSteady) return;
   loss_.end_round({.lost = round_loss(),
-                   .packets = static_cast<double>(round_acked_ + round_lost_) /
-                              static_cast<double>(std::max(kPacket, datagram_size_)),
+                   .packets = round_packets(),
                    .test = rounds_in_state_ == 1,
                    .judged = rounds_in_state_ > kBlindRounds,
                    .queue_short = round_queue_.average() - round_queue_.wander() < usual_queue() / 8});
@@ -295,8 +317,53 @@ void ModelController::end_startup_round() {
   }
 }
 
-void ModelController::end_steady_round(TimePoint now, const RttEstimator& rtt) {
+// A line that became narrow at once loses most of a round, with a full queue: what is delivered is what it
+// carries. Until what was sent before is gone, less than that is sent, in trains that tell whether the line
+// is narrower or others are here (a BBR that starts overruns a line as much).
+bool ModelController::overrun(TimePoint now) {
+  if (round_ == overrun_round_ + 1 && overrun_round_ > 0) trains_.clear();  // of packets that were lost
+  if (round_ == overrun_round_ + kBlindRounds && overrun_round_ > 0) learn_narrower_line();
+  if (overrun_round_ > 0 && round_ <= overrun_round_ + kBlindRounds) return true;
+  if (round_packets() < kOverrunPackets || round_loss() < kOverrunLoss) return false;
+  if (round_queue_.average() < usual_queue()) return false;  // a policer
+  overrun_round_ = round_;
+  rate_ = bandwidth_ = std::max(rate_, round_goodput(now));
+  samples_ = {{round_, rate_}};
+  longer_path_.forget();
+  trains_.clear();
+  // The path may be longer, too.
+  const Duration longer = std::min(round_queue_.queue(), rtt_min_ / 4);
+  model_window_ = rate_ * to_seconds(rtt_min_ + longer + own_queue());
+  blind_until_ = round_ + kBlindRounds;
+  emptied_at_ = now;
+  return true;
+}
+
+void ModelController::learn_narrower_line() {
+  const double measured = trains_.capacity();
+  trains_.clear();
+  // Who has the line alone gets what it carries.
+  if (measured <= 0 || bandwidth_ < kOverrunAlone * measured) return;
+  const double narrower = std::max(measured, bandwidth_);
+  if (narrower > kCapacityAgrees * capacity_) return;
+  capacity_ = narrower;
+  verified_round_ = round_;
+  patience_ = kPatienceRounds / 2;
+}
+
+void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   if (rounds_in_state_ == kBlindRounds) verify_capacity();
+  if (overrun(now)) return;
+  if (!contention_.insists() &&
+      longer_path_.end_round({.flight = flight_,
+                              .rate = rate_,
+                              .capacity = capacity_,
+                              .queue = round_queue_.queue(),
+                              .wander = round_queue_.wander(),
+                              .lossless = round_loss() - loss_.own() < kQuietLoss})) {
+    lengthen(now, rtt);
+    blind_until_ = round_ + kBlindRounds;
+  }
   if (round_ <= blind_until_) return;
   const bool content = loss_.content();
   if (content) loss_.end_content_round();
@@ -362,10 +429,16 @@ void ModelController::judge_round_trip(TimePoint now, RttEstimator& rtt) {
     return;
   }
   if (!about_equal(round_queue_.queue(), queue)) return;
+  lengthen(now, rtt);
+}
+
+void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
   rtt.forget_minimum(now);
   buffer_ = {};
+  longer_path_.forget();
   base_doubtful_ = true;
   doubtful_base_ = rtt.minimum();
+  emptied_at_ = now;
   model_window_ = std::max(model_window_, bandwidth_ * to_seconds(rtt.minimum()));
 }
 
@@ -423,6 +496,7 @@ void ModelController::enter(State state) {
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
+    longer_path_.forget();
     free_rounds_ = 0;
   }
   if (state == State::kEmpty) {
@@ -469,6 +543,11 @@ void ModelController::control(const RttEstimator& rtt) {
   const bool exact = state_ == State::kEmpty;
   const double compensated = exact ? model : model / (1 - loss_.own());
   const double window = compensated + extra_window();
+  // Most of what is in flight is lost and not known to be: the window would stop the sender.
+  if (overrun_round_ > 0 && round_ == overrun_round_) {
+    pacing_rate_ = std::max(kRateMin, kOverrunPacing * rate_);
+    return;
+  }
   window_ = static_cast<ByteCount>(window);
   pacing_rate_ = std::max(kRateMin, kPacingGain * window / (round_trip + to_seconds(rtt.queueing())));
 }

@@ -13,6 +13,7 @@
 #include "proto/transport/buffer_room.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/contention.h"
+#include "proto/transport/longer_path.h"
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
 #include "proto/transport/train_capacity.h"
@@ -51,10 +52,14 @@ class ModelController final : public CongestionController {
   void end_round(const AckEvent& event, RttEstimator& rtt);
   void raise_startup_cap();
   void end_startup_round();
-  void end_steady_round(TimePoint now, const RttEstimator& rtt);
+  void end_steady_round(TimePoint now, RttEstimator& rtt);
+  // True while nothing but what was lost is to be learnt.
+  [[nodiscard]] bool overrun(TimePoint now);
+  void learn_narrower_line();
   void grow_into_free_capacity();
   void insist_if_starved(TimePoint now, Duration queue);
   void judge_round_trip(TimePoint now, RttEstimator& rtt);
+  void lengthen(TimePoint now, RttEstimator& rtt);
   void verify_capacity();
   void lower_capacity(double rate);
   [[nodiscard]] bool puzzled();
@@ -67,6 +72,9 @@ class ModelController final : public CongestionController {
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
   [[nodiscard]] double round_loss() const;
+  [[nodiscard]] double round_packets() const;
+  [[nodiscard]] double round_goodput(TimePoint now) const;
+  [[nodiscard]] bool after_overrun() const;
   [[nodiscard]] Duration usual_queue() const;  // of a flow of ours that is alone
   [[nodiscard]] Duration own_queue() const;    // that, where the buffer has room for it
   [[nodiscard]] double extra_window() const;   // bytes
@@ -89,6 +97,7 @@ class ModelController final : public CongestionController {
   bool pressed_ = false;   // and the path was ever given as much as it may carry
   double rate_ = 0;        // newest sample, bytes/s
   double filled_ = 1;      // share of the window that was in flight for that sample
+  ByteCount flight_ = 0;   // that
   double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
   double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
@@ -109,6 +118,8 @@ class ModelController final : public CongestionController {
   bool base_doubtful_ = false;  // it was found behind what was taken for a longer path
   Duration doubtful_base_{};    // before the queue was emptied
   Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none
+  LongerPath longer_path_;
+  std::uint64_t overrun_round_ = 0;  // 0: none
   Contention contention_;
   TimePoint short_queue_at_{};
 

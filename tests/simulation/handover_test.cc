@@ -1,5 +1,6 @@
 // A path that becomes another one under way (Hagernäs 2015: FASP took 5 s to use a capacity that rose): the
 // goodput is near the new limit a second after the change and the drain of what was in flight.
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -64,22 +65,24 @@ double median(std::vector<double> values) {
 }
 
 constexpr double kShareMin = 0.9;
-constexpr double kShareMinOfBoth = 0.8;
+constexpr double kShareMinEver = 0.85;
 
-// Narrow and longer at once is understood one after the other, and now and then not for some seconds: the
-// median of several seeds.
+// Narrow and longer at once, at any time after the last emptying of the queue: now and then the trains that
+// tell that the line is narrower are lost, and it is known a little later.
 TEST(Handover, FromWideToNarrowAndBack) {
-  constexpr std::uint64_t kSeeds = kSanitized ? 1 : 21;  // of 7 the median is a matter of chance
+  constexpr std::uint64_t kSeeds = kSanitized ? 1 : 21;
   std::vector<double> narrow;
   std::vector<double> wide;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     PathThatChanges path({kGbit, 74ms, 0.0006}, seed);
+    path.run_for((seed % 5) * 900ms);
     narrow.push_back(path.share_after({100 * kMbit, 92ms, 0.0013}));
     path.run_for(3s);
     wide.push_back(path.share_after({kGbit, 74ms, 0.0006}));
   }
   if (kSanitized) return;  // one seed tells of errors, not of shares
-  EXPECT_GE(median(narrow), kShareMinOfBoth);
+  EXPECT_LE(std::ranges::count_if(narrow, [](double share) { return share < kShareMin; }), 1);
+  EXPECT_GE(std::ranges::min(narrow), kShareMinEver);
   EXPECT_GE(median(wide), kShareMin);
 }
 

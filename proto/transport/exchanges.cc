@@ -299,7 +299,8 @@ std::optional<Exchanges::Unprotected> Exchanges::next_unprotected(std::size_t ro
     if (message->body_size() < kUnprotectedMin) {
       handle_lost(exchange, Part::kHeader, 0, message->header_size());
       handle_lost(exchange, Part::kBody, 0, message->body_size());
-      continue;
+      unprotected_.pop_front();
+      return std::nullopt;  // one at a time: what is new goes first
     }
     const ByteCount size = message->body_size();
     Unprotected found{.header = header_frame(exchange, *message)};

@@ -73,8 +73,7 @@ Result<void> IncomingMessage::handle_parity(const wire::ParityFrame& frame, Pari
     return fail(ErrorCode::kMalformed, "parity of what is past the body's end");
   if (body_received_.covers(frame.offset, end)) return {};
   if (!parity_) parity_ = std::make_unique<IncomingParity>(budget);
-  parity_->add(frame, [this](std::size_t size) { return allocate(size); });
-  restore();
+  if (parity_->add(frame, [this](std::size_t size) { return allocate(size); })) restore();
   return {};
 }
 

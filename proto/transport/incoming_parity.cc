@@ -10,26 +10,27 @@ IncomingParity::~IncomingParity() {
   for (const Part& part : parts_) budget_.left += part.bytes();
 }
 
-void IncomingParity::add(const wire::ParityFrame& frame, const Allocate& allocate) {
+bool IncomingParity::add(const wire::ParityFrame& frame, const Allocate& allocate) {
   std::size_t rows = 0;
   for (const Part& part : parts_) rows += part.rows.size();
-  if (frame.data.size() > budget_.left || rows >= kRowsMax) return;
+  if (frame.data.size() + kRowOverhead > budget_.left || rows >= kRowsMax) return false;
   auto part = std::ranges::find_if(parts_, [&](const Part& p) {
     return p.offset == frame.offset && p.length == frame.length && p.row_size == frame.data.size();
   });
   if (part == parts_.end()) {
-    if (parts_.size() >= kPartsMax) return;
-    part = parts_.insert(part, Part{frame.offset, frame.length, frame.data.size(), {}});
+    if (parts_.size() >= kPartsMax) return false;
+    part = parts_.insert(part, Part{frame.offset, frame.length, frame.data.size(), {}, 0});
   }
-  if (std::ranges::find(part->rows, frame.index, &Row::index) != part->rows.end()) return;
-  budget_.left -= frame.data.size();
+  if (std::ranges::find(part->rows, frame.index, &Row::index) != part->rows.end()) return false;
+  budget_.left -= frame.data.size() + kRowOverhead;
   part->rows.push_back({frame.index, allocate(frame.data.size())});
   std::ranges::copy(frame.data, part->rows.back().bytes.bytes.begin());
+  return true;
 }
 
 void IncomingParity::restore(std::span<std::byte> body, IntervalSet& received) {
-  std::erase_if(parts_, [&](const Part& part) {
-    if (!restore(part, body, received)) return false;
+  std::erase_if(parts_, [&](Part& part) {
+    if (!restore(part, body, received) && ++part.looks < kLooksMax) return false;
     budget_.left += part.bytes();
     return true;
   });

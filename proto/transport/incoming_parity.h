@@ -18,8 +18,8 @@ namespace tusk::transport {
 // Where the memory for what a peer sends comes from, so that somebody can count it; empty: allocate_bytes.
 using Allocate = std::function<MutableSharedBytes(std::size_t size)>;
 
-// Memory for the parity of all messages of a connection together. It is needed for a moment, message by
-// message.
+// Memory for the parity of all messages of a connection together, with what is needed beside the rows' bytes. It
+// is needed for a moment, message by message.
 struct ParityBudget {
   ByteCount left = 1 << 20;
 };
@@ -30,13 +30,19 @@ class IncomingParity {
   // costs a look whenever a piece arrives.
   static constexpr std::size_t kPartsMax = 8;
   static constexpr std::size_t kRowsMax = 64;
+  // What a row takes besides its bytes, and its part if it has but one.
+  static constexpr ByteCount kRowOverhead = 256;
+  // Looks at a part that did not bring it back: a peer who sends pieces of a byte should not make each of them
+  // expensive. A part of 240 rows has no more pieces.
+  static constexpr std::uint32_t kLooksMax = 512;
 
   explicit IncomingParity(ParityBudget& budget) : budget_(budget) {}
   ~IncomingParity();
   IncomingParity(const IncomingParity&) = delete;
   IncomingParity& operator=(const IncomingParity&) = delete;
 
-  void add(const wire::ParityFrame& frame, const Allocate& allocate);
+  // False: it is here already, or there is no room for it.
+  bool add(const wire::ParityFrame& frame, const Allocate& allocate);
   // Fills in and notes what can be filled in of `body`, of which `received` is there, and forgets what parity
   // has become useless. No part may go beyond the body.
   void restore(std::span<std::byte> body, IntervalSet& received);
@@ -56,9 +62,10 @@ class IncomingParity {
     ByteCount length;
     ByteCount row_size;
     std::vector<Row> rows;
+    std::uint32_t looks = 0;
 
     [[nodiscard]] ByteCount end() const { return offset + length; }
-    [[nodiscard]] ByteCount bytes() const { return rows.size() * row_size; }
+    [[nodiscard]] ByteCount bytes() const { return rows.size() * (row_size + kRowOverhead); }
   };
 
   [[nodiscard]] static bool restore(const Part& part, std::span<std::byte> body, IntervalSet& received);

@@ -153,12 +153,12 @@ TEST_F(YieldingConnectionTest, AsksThePeerToYield) {
 }
 
 TEST_F(ConnectionTest, SaysWithHowManyItSharesWheneverThatChanges) {
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1"));
   connection_.share_with(3);
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 5=3"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 5=3"));
   EXPECT_THAT(frames(), Not(Contains(StartsWith("SETTINGS"))));
   connection_.share_with(1);
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 5=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 5=1"));
 }
 
 TEST_F(ConnectionTest, SenselessNumbersOfFlowsAreIgnored) {

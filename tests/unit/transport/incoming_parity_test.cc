@@ -23,6 +23,7 @@ using wire::ExchangeId;
 
 constexpr ByteCount kBody = 20'000;
 constexpr ByteCount kRow = 1400;
+constexpr ByteCount kRowCost = kRow + IncomingParity::kRowOverhead;
 
 // What a sender has, and a message that is being rebuilt from it.
 class ParityIn : public testing::Test {
@@ -75,7 +76,7 @@ TEST_F(ParityIn, FillsAHoleThatIsThereAlready) {
 TEST_F(ParityIn, WaitsForTheBody) {
   ASSERT_TRUE(header());
   ASSERT_TRUE(parity(1));
-  EXPECT_EQ(budget_.left, budget_before_ - kRow);
+  EXPECT_EQ(budget_.left, budget_before_ - kRowCost);
   body_without(kBody - 1300, kBody);
   EXPECT_TRUE(whole());
   EXPECT_EQ(budget_.left, budget_before_);
@@ -95,7 +96,7 @@ TEST_F(ParityIn, WaitsForMoreParity) {
   ASSERT_TRUE(parity(5));
   ASSERT_TRUE(parity(5));
   EXPECT_FALSE(message_.complete()) << "the same twice is one";
-  EXPECT_EQ(budget_.left, budget_before_ - kRow);
+  EXPECT_EQ(budget_.left, budget_before_ - kRowCost);
   ASSERT_TRUE(parity(2));
   EXPECT_TRUE(whole());
 }
@@ -154,7 +155,7 @@ TEST_F(ParityIn, PastTheBodysEndIsMalformedWhicheverComesFirst) {
 }
 
 TEST_F(ParityIn, TakesNoMoreMemoryThanTheBudgetAllows) {
-  budget_.left = 2 * kRow + 1;
+  budget_.left = 2 * kRowCost + 1;
   ASSERT_TRUE(header());
   body_without(1000, 8000);
   for (std::uint8_t i = 0; i < 8; ++i) ASSERT_TRUE(parity(i));
@@ -162,7 +163,7 @@ TEST_F(ParityIn, TakesNoMoreMemoryThanTheBudgetAllows) {
   EXPECT_EQ(budget_.left, 1u);
   ASSERT_TRUE(piece(2000, 7000));
   EXPECT_TRUE(whole()) << "what there was room for is of use";
-  EXPECT_EQ(budget_.left, 2 * kRow + 1);
+  EXPECT_EQ(budget_.left, 2 * kRowCost + 1);
 }
 
 TEST_F(ParityIn, CountsWhereTheRestOfTheMessageDoes) {
@@ -190,11 +191,22 @@ TEST_F(ParityIn, KeepsSomePartsAndRowsOfAMessageOnly) {
   for (ByteCount part = 0; part < 100; ++part)
     for (std::uint8_t i = 0; i < erasure::kParityMax; ++i)
       ASSERT_TRUE(message_.handle_parity({ExchangeId(0), part, 100, i, row}, budget_));
-  EXPECT_EQ(budget_.left, budget_before_ - IncomingParity::kRowsMax * row.size());
+  EXPECT_EQ(budget_.left, budget_before_ - IncomingParity::kRowsMax * (row.size() + IncomingParity::kRowOverhead));
   message_ = IncomingMessage(std::nullopt);
   for (ByteCount part = 0; part < 100; ++part)
     ASSERT_TRUE(message_.handle_parity({ExchangeId(0), part, 100, 0, row}, budget_));
-  EXPECT_EQ(budget_.left, budget_before_ - IncomingParity::kPartsMax * row.size());
+  EXPECT_EQ(budget_.left, budget_before_ - IncomingParity::kPartsMax * (row.size() + IncomingParity::kRowOverhead));
+}
+
+TEST_F(ParityIn, IsNotLookedAtForEver) {
+  // A peer that sends a body byte by byte, with parity that never suffices.
+  ASSERT_TRUE(header());
+  ASSERT_TRUE(parity(0));
+  EXPECT_LT(budget_.left, budget_before_);
+  for (ByteCount at = 0; at < IncomingParity::kLooksMax; ++at) ASSERT_TRUE(piece(2 * at, 2 * at + 1));
+  EXPECT_EQ(budget_.left, budget_before_) << "it is given up";
+  ASSERT_TRUE(piece(0, kBody));
+  EXPECT_TRUE(whole());
 }
 
 }  // namespace

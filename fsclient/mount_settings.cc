@@ -182,8 +182,8 @@ constexpr Option kOptions[] = {
        return s.background = true, Result<void>();
      }},
     {"connections", "auto|N",
-     "to the server at once, 1 to 8; they share what one would get of the line (default auto: one, and more "
-     "when a core or 3 Gbit/s limits it)",
+     "to the server at once, 1 to 8 (default 1); they share what one would get of the line; auto: one, and "
+     "more when a core or 3 Gbit/s limits it",
      set_connections},
     {"no_auto_unmount", "", "leave the mount point as it is if the daemon dies",
      [](MountSettings& s, const std::string&) -> Result<void> {

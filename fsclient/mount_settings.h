@@ -43,7 +43,7 @@ struct MountSettings {
   rpc::OutagePolicy outage;
   std::chrono::seconds connect_timeout{10};
   bool background = false;
-  unsigned connections = 0;  // 0: as many as are worth having
+  unsigned connections = 1;  // 0: as many as are worth having
   bool log = true;
   std::vector<std::string> kernel_options;  // "nosuid", ...
 };

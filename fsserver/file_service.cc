@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <new>
+#include <unordered_set>
 
 #include "fsserver/exclusive_names.h"
 #include "fsserver/lease_effects.h"
@@ -105,12 +106,13 @@ void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
   std::shared_ptr<Attachment> attachment;
   {
     const std::lock_guard lock(mutex_);
-    if (operation_case == schema::Request::kAttach) connections_.insert(incoming->peer().connection);
+    if (operation_case == schema::Request::kAttach) connections_.try_emplace(incoming->peer().connection);
     attachment = attachment_of(incoming->peer().connection);
   }
   if (operation_case == schema::Request::kAttach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_attach(call); });
   if (!attachment) return refuse(*waiting, from_errno(EACCES), "not attached");
+  if (is_astray(*attachment)) return refuse(*waiting, ErrorCode::kConnectionLost, "of an absent session");
   if (operation_case == schema::Request::kDetach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_detach(call); });
   if (operation_case == schema::Request::kLog) return take_in_log(incoming, waiting, attachment);
@@ -122,6 +124,10 @@ void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
 
 void FileService::refuse(WaitingCall& waiting, ErrorCode code, std::string why) {
   if (const Incoming incoming = waiting.take()) incoming->reply_error(code, std::move(why));
+}
+
+bool FileService::is_astray(const Attachment& attachment) {
+  return attachment.lane && (attachment.session->away() || attachment.session->ended());
 }
 
 // An error would be the program's; without an answer the client asks the server that comes after this one.
@@ -173,6 +179,9 @@ bool runs_once_here(const Operation& operation, const schema::Request& request) 
 }  // namespace
 
 void FileService::run(Admitted call) {
+  // Again: it may have waited for its turn for long.
+  if (is_astray(*call.attachment))
+    return call.incoming->reply_error(ErrorCode::kConnectionLost, "of an absent session");
   const bool changes = mutates(*call.operation, call.incoming->message());
   if (changes && call.attachment->read_only)
     return call.incoming->reply_error(from_errno(EROFS), "the export is read-only");
@@ -437,8 +446,8 @@ void FileService::housekeep(TimePoint now) {
     if (now >= grace_ends_) too_late.assign(awaited_.begin(), awaited_.end());
     for (auto item = sessions_.begin(); item != sessions_.end();) {
       SessionEntry& entry = item->second;
-      const bool gone = entry.connections == 0 && entry.lanes == 0;
-      const bool over = gone && now - entry.idle_since >= options_.session_keep;
+      // Lanes keep no session: what comes over them is refused meanwhile.
+      const bool over = entry.connections == 0 && now - entry.idle_since >= options_.session_keep;
       // With the mutex held, so that it is not marked that is back.
       if (entry.connections == 0 && now - entry.idle_since >= options_.lock_keep)
         new_absence |= locks_.mark_away(entry.session->number(), true);

@@ -18,7 +18,6 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "fsserver/access_store.h"
@@ -139,6 +138,8 @@ class FileService : public rpc::Service {
   };
 
   static void refuse(WaitingCall& waiting, ErrorCode code, std::string why);
+  // It came over a lane of a session without a main connection: the client asks again over another.
+  [[nodiscard]] static bool is_astray(const Attachment& attachment);
   // With admission_ held.
   void hold_back(const Waiting& waiting);
   // `work` on a worker, unless the call is cancelled before its turn.
@@ -248,7 +249,8 @@ class FileService : public rpc::Service {
 
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Export>> exports_;
-  std::unordered_set<rpc::ConnectionId> connections_;  // that have asked to attach and are not gone
+  // That have asked to attach and are not gone; whether one was ever let in.
+  std::unordered_map<rpc::ConnectionId, bool> connections_;
   std::unordered_map<rpc::ConnectionId, std::shared_ptr<Attachment>> attachments_;
   std::map<SessionKey, SessionEntry> sessions_;
   std::uint64_t last_session_ = 0;

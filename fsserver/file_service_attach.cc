@@ -108,10 +108,11 @@ Result<schema::Reply> FileService::attach_lane(const std::shared_ptr<Attachment>
     const auto main = entry == sessions_.end() ? nullptr : entry->second.main.lock();
     if (!main || entry->second.connections == 0 || main->exported != attachment->exported)
       return fail(ErrorCode::kServerRestarted, "there is no such session");
-    if (attachment_of(connection)) return fail(ErrorCode::kMalformed, "a lane of what is attached already");
+    const auto known = connections_.find(connection);
+    if (known == connections_.end()) return fail(ErrorCode::kConnectionLost);  // it went meanwhile
+    if (known->second) return fail(ErrorCode::kMalformed, "a lane of what was attached already");
     if (entry->second.lanes + 1 >= kSessionConnectionsMax)
       return fail(ErrorCode::kLimitExceeded, "the session has as many connections as it may have");
-    if (!connections_.contains(connection)) return fail(ErrorCode::kConnectionLost);  // it went meanwhile
     // Its rights may be others now, and replace_exports() has not seen this attachment.
     if (find_export(request.export_name()) != main->exported)
       return fail(ErrorCode::kServerRestarted, "the export is another one");
@@ -123,6 +124,7 @@ Result<schema::Reply> FileService::attach_lane(const std::shared_ptr<Attachment>
     attachment->leases = main->leases;
     attachment->bodies = main->bodies;
     attachments_[connection] = attachment;
+    known->second = true;
     ++entry->second.lanes;
   }
   if (watch_of(*attachment->exported) != attachment->watch) {
@@ -157,7 +159,8 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
     attachment->watch = watch;
     attachment->leases = watch && leases_possible_ && request.leases();
     const rpc::ConnectionId connection = incoming.peer().connection;
-    if (!connections_.contains(connection)) {  // it went away meanwhile
+    const auto known = connections_.find(connection);
+    if (known == connections_.end()) {  // it went away meanwhile
       leave_session(*attachment);
       return fail(ErrorCode::kConnectionLost);
     }
@@ -171,6 +174,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
         leases_.disconnect(before->session->number(), connection);
       }
       attachments_[connection] = attachment;
+      known->second = true;
       note_main(attachment);
       // With the mutex held: a disconnect that comes now must come after it.
       if (attachment->leases) {
@@ -255,6 +259,7 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
       resumed = false;
     }
     ++entry->second.connections;
+    entry->second.session->set_away(false);
     locks_.mark_away(entry->second.session->number(), false);
     attachment.session = entry->second.session;
   }
@@ -323,6 +328,12 @@ void FileService::end(Session& session) {
 }
 
 void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
+  // First: an attach that is under way now either is seen below or fails. Else the goodbye of a lane that is
+  // just coming in might be taken for its session's.
+  {
+    const std::lock_guard lock(mutex_);
+    connections_.erase(peer.connection);
+  }
   if (leave_lane(peer.connection)) return;
   // A mount that was unmounted is not waited for: nobody else's change has to ask it any more. Not here: open
   // files are closed.
@@ -332,7 +343,6 @@ void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
       }))
     return;
   const std::lock_guard lock(mutex_);
-  connections_.erase(peer.connection);
   const auto attachment = attachment_of(peer.connection);
   if (!attachment) return;
   attachments_.erase(peer.connection);
@@ -346,7 +356,6 @@ bool FileService::leave_lane(rpc::ConnectionId connection) {
   const std::lock_guard lock(mutex_);
   const auto attachment = attachment_of(connection);
   if (!attachment || !attachment->lane) return false;
-  connections_.erase(connection);
   attachments_.erase(connection);
   leave_session(*attachment);
   return true;
@@ -369,7 +378,9 @@ void FileService::leave_session(const Attachment& attachment) {
     --entry->lanes;
     return;
   }
-  if (--entry->connections == 0) entry->idle_since = io::now();
+  if (--entry->connections > 0) return;
+  entry->idle_since = io::now();
+  entry->session->set_away(true);
 }
 
 std::shared_ptr<Attachment> FileService::attachment_of(rpc::ConnectionId connection) const {

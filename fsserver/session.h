@@ -67,6 +67,11 @@ class Session {
   void end();
   [[nodiscard]] bool ended() const { return ended_; }
 
+  // It has no main connection (any more): after a while its locks are others' for the taking, so nothing that
+  // comes over its lanes is done.
+  void set_away(bool away) { away_ = away; }
+  [[nodiscard]] bool away() const { return away_; }
+
   // Before its first lock is granted, and when it has its locks of before a restart again.
   void note_locking();
   // A lock on this file that was taken through an open file of before a restart: closing others does not end
@@ -111,6 +116,7 @@ class Session {
   AliasTable aliases_;
   const LockingSessions* const lockers_;
   std::atomic<bool> ended_{false};
+  std::atomic<bool> away_{false};
   std::once_flag noted_;
 
   mutable std::mutex mutex_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "proto/io/address.h"
@@ -73,6 +74,7 @@ class ChannelOverUdp final : public Channel {
   [[nodiscard]] schema::AttachReply attached() const override;
   [[nodiscard]] crypto::Fingerprint server_fingerprint() const override;
   [[nodiscard]] ChannelStats stats() const override;
+  [[nodiscard]] bool connected() const override { return connected_; }
   [[nodiscard]] TimePoint confirmed() const override { return confirmed_; }
   void change_outage_policy(OutagePolicy policy) override;
   void share_with(std::uint64_t flows) override;
@@ -112,7 +114,7 @@ class ChannelOverUdp final : public Channel {
   }
   void apply_outage_policy(TimePoint now);
   void give_up(const Error& error);
-  [[nodiscard]] TimePoint unreachable_since() const;
+  [[nodiscard]] TimePoint unreachable_since(TimePoint now) const;
   void arm_timer(TimePoint now);
   void leave(const Error& error);
   void begin_close();
@@ -165,6 +167,7 @@ class ChannelOverUdp final : public Channel {
   std::atomic<std::uint64_t> next_call_ = 1;
   std::atomic<std::uint64_t> sessions_ = 0;  // begun; whoever makes a call may know what is of the one before
   std::atomic<bool> ended_ = false;          // the thread is gone
+  std::atomic<bool> connected_ = false;
   // Since when the server has owed us a packet; kNever: it does not.
   std::atomic<TimePoint> silent_since_ = kNever;
   std::atomic<TimePoint> confirmed_ = TimePoint::min();
@@ -187,7 +190,11 @@ Result<void> ChannelOverUdp::start() {
   TUSK_TRY(reactor_->watch_readable(socket_.fd(), [this] { receive(); }));
   reactor_->on_idle([this] { settle(); });
   reactor_->post([this] { connect(io::now()); });
-  thread_ = std::thread([this] { reactor_->run(); });
+  try {
+    thread_ = std::thread([this] { reactor_->run(); });
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::kLimitExceeded, std::string("no thread for a connection: ") + error.what());
+  }
   return {};
 }
 
@@ -503,15 +510,18 @@ void ChannelOverUdp::pause(ErrorCode lost_by, TimePoint now) {
   pause_ = std::min(pause_ * 2, refused() ? kRefusedPauseMax : kPauseMax);
 }
 
-TimePoint ChannelOverUdp::unreachable_since() const {
-  if (state_ == State::kReady) return secure_->connection().last_received();
+TimePoint ChannelOverUdp::unreachable_since(TimePoint now) const {
+  // Not since the last packet: nobody sends any while there is nothing to say.
+  if (state_ == State::kReady) return owed_since(now);
   return ever_attached_ ? lost_at_ : kNever;
 }
 
 void ChannelOverUdp::apply_outage_policy(TimePoint now) {
   if (!outage_.fail_after || calls_.count() == 0 || !ever_attached_) return;
-  const TimePoint since = unreachable_since();
+  const TimePoint since = unreachable_since(now);
   if (since == kNever || now - since < *outage_.fail_after) return;
+  // Its own path may be all that is gone: its calls go on over the main connection, which has the last word.
+  if (lane()) return handle_lost(ErrorCode::kUnreachable, "no answer", now);
   give_up({ErrorCode::kTimedOut,
            "the server has been out of reach for " + std::to_string(outage_.fail_after->count()) + " s"});
 }
@@ -577,6 +587,7 @@ crypto::Fingerprint ChannelOverUdp::server_fingerprint() const {
 }
 
 void ChannelOverUdp::publish_stats(bool connected) {
+  connected_ = connected;
   ChannelStats stats;
   const std::string address = addresses_[address_].to_string();
   if (secure_ && secure_->established()) static_cast<PathStats&>(stats) = path_stats(*secure_, address);

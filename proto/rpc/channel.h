@@ -67,6 +67,8 @@ class Channel : public Caller {
   [[nodiscard]] virtual schema::AttachReply attached() const = 0;  // of the newest attach
   [[nodiscard]] virtual crypto::Fingerprint server_fingerprint() const = 0;
   [[nodiscard]] virtual ChannelStats stats() const = 0;
+  // Attached, for all that is known: as in stats(), without their price.
+  [[nodiscard]] virtual bool connected() const = 0;
   // What was sent until then has arrived at the server, for all that its acknowledgements say;
   // TimePoint::min(): nothing yet.
   [[nodiscard]] virtual TimePoint confirmed() const = 0;
@@ -74,7 +76,9 @@ class Channel : public Caller {
   // It is one of `flows` connections that have together what one would have beside others (lanes.h).
   virtual void share_with(std::uint64_t flows) = 0;
   // A further connection of the session, with a thread of its own; does not wait until it is connected. It is
-  // tried once: when it is lost its calls end with kConnectionLost, and it is over. Errors: of the system.
+  // tried once: when it is lost its calls end with kConnectionLost, and it is over. Where calls fail after an
+  // outage it is lost after one: what its calls come to is for another connection to say. Errors: of the
+  // system; kLimitExceeded, no thread was to be had.
   [[nodiscard]] virtual Result<std::unique_ptr<Channel>> open_lane() = 0;
 
   // Runs on the network thread, must not block: before and after every re-attach (session resumed or not),

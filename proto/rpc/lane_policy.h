@@ -48,7 +48,9 @@ class LanePolicy {
     const auto before = std::ranges::find(before_, load.connection, &Load::connection);
     if (before == before_.end()) return false;
     const double seconds = to_seconds(since);
-    return to_seconds(load.cpu - before->cpu) > limits_.busy * seconds ||
+    if (to_seconds(load.cpu - before->cpu) > limits_.busy * seconds) return true;
+    // Less than before: it was connected anew and counts from 0, so nobody knows how many there were.
+    return load.bytes >= before->bytes &&
            static_cast<double>(load.bytes - before->bytes) > limits_.bytes_per_second * seconds;
   }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -28,7 +29,7 @@ class ChannelWithLanes final : public Channel {
       : options_(options), policy_(options.limits), outage_(outage), main_(std::make_shared<Lane>()) {
     main_->channel = std::move(main);
     main_->ready = true;
-    if (connections_max() > 1) keeper_ = std::thread([this] { keep(); });
+    if (connections_max() > 1) start_keeper();
   }
   ~ChannelWithLanes() override { close(); }
 
@@ -39,6 +40,7 @@ class ChannelWithLanes final : public Channel {
     return main_->channel->server_fingerprint();
   }
   [[nodiscard]] ChannelStats stats() const override;
+  [[nodiscard]] bool connected() const override { return main_->channel->connected(); }
   [[nodiscard]] TimePoint confirmed() const override { return main_->channel->confirmed(); }
   void change_outage_policy(OutagePolicy policy) override;
   void share_with(std::uint64_t flows) override { main_->channel->share_with(flows); }
@@ -50,8 +52,9 @@ class ChannelWithLanes final : public Channel {
   struct Lane {
     std::uint64_t number = 0;
     std::unique_ptr<Channel> channel;
-    bool ready = false;  // it is connected. The keeper changes it, with mutex_ held.
-    // Bulk bytes that were asked for or are to be written, now and in all. With mutex_ held.
+    bool ready = false;   // it is connected. The keeper changes it, with mutex_ held.
+    bool broken = false;  // it has lost a call: for the keeper to end. With mutex_ held.
+    // Bulk bytes that were asked for, now and in all. With mutex_ held.
     ByteCount on_its_way = 0;
     ByteCount carried = 0;
     [[nodiscard]] auto load() const { return std::pair(on_its_way, carried); }
@@ -72,10 +75,12 @@ class ChannelWithLanes final : public Channel {
 
   void carry(std::uint64_t number, const SharedCall& call, SharedLane by, CallRequest request);
   void handle_ended(std::uint64_t number, const SharedCall& call, Result<CallReply> reply);
+  [[nodiscard]] static bool is_lost(const Result<CallReply>& reply);
   void note_use(bool bulk);
   void wake();
 
   // The keeper's: opens lanes and ends them, since either may take a while.
+  void start_keeper();
   void keep();
   [[nodiscard]] std::vector<SharedLane> lanes() const;
   [[nodiscard]] std::vector<SharedLane> ready_lanes() const;
@@ -120,19 +125,21 @@ CallId ChannelWithLanes::call(CallRequest request, Completion done) {
   if (!bulk) return main_->channel->call(std::move(request), std::move(done));
   const auto call = std::make_shared<Carried>();
   call->done = std::move(done);
-  call->size = request.body.size() + request.reply_body.size();
+  call->size = request.reply_body.size();
+  const bool lanes_serve = main_->channel->connected();
   std::uint64_t number = 0;
+  SharedLane by = main_;
   {
     const std::lock_guard lock(mutex_);
-    call->by = main_;
     for (const SharedLane& lane : lanes_)
-      if (lane->ready && lane->load() < call->by->load()) call->by = lane;
-    call->by->on_its_way += call->size;
-    call->by->carried += call->size;
+      if (lanes_serve && lane->ready && !lane->broken && lane->load() < by->load()) by = lane;
+    by->on_its_way += call->size;
+    by->carried += call->size;
+    call->by = by;
     number = kCarriedId | next_number_++;
     calls_.emplace(number, call);
   }
-  carry(number, call, call->by, std::move(request));
+  carry(number, call, std::move(by), std::move(request));
   return CallId(number);
 }
 
@@ -152,14 +159,23 @@ void ChannelWithLanes::carry(std::uint64_t number, const SharedCall& call, Share
   by->channel->cancel(id);
 }
 
+// A lane that ends, as the keeper or the server wishes, says kPeerClosed; one that is lost, or whose session
+// has no main connection at the server, kConnectionLost.
+bool ChannelWithLanes::is_lost(const Result<CallReply>& reply) {
+  return !reply &&
+         (reply.error().code == ErrorCode::kConnectionLost || reply.error().code == ErrorCode::kPeerClosed);
+}
+
 void ChannelWithLanes::handle_ended(std::uint64_t number, const SharedCall& call, Result<CallReply> reply) {
   bool lost = false;
   {
     const std::lock_guard lock(mutex_);
-    lost = !reply && reply.error().code == ErrorCode::kConnectionLost && call->by != main_;
+    lost = call->by != main_ && is_lost(reply);
     call->by->on_its_way -= call->size;
-    if (lost && call->cancelled) {
-      reply = fail(ErrorCode::kCancelled);
+    if (lost) call->by->broken = true;
+    if (lost && (call->cancelled || closing_)) {
+      reply = call->cancelled ? fail(ErrorCode::kCancelled)
+                              : fail(ErrorCode::kPeerClosed, "the mount is closing");
       lost = false;
     }
     if (lost) {
@@ -209,6 +225,15 @@ void ChannelWithLanes::wake() {
   woken_.notify_one();
 }
 
+// A mount that works over one connection is better than none.
+void ChannelWithLanes::start_keeper() {
+  try {
+    keeper_ = std::thread([this] { keep(); });
+  } catch (const std::system_error& error) {
+    spdlog::warn("no further connections, for want of a thread: {}", error.what());
+  }
+}
+
 void ChannelWithLanes::keep() {
   Duration pause{};
   while (true) {
@@ -255,7 +280,7 @@ bool ChannelWithLanes::settle(TimePoint now) {
   for (const SharedLane& lane : lanes()) {
     const ChannelStats stats = lane->channel->stats();
     const std::lock_guard lock(mutex_);
-    if (stats.over) {
+    if (stats.over || lane->broken) {
       changed |= lane->ready;
       lane->ready = false;
       ended.push_back(lane);
@@ -292,7 +317,13 @@ void ChannelWithLanes::end(const std::vector<SharedLane>& ended) {
 // At the same time: each waits until its goodbye is out.
 void ChannelWithLanes::close_all(const std::vector<SharedLane>& all) {
   std::vector<std::jthread> ends;
-  for (const SharedLane& lane : all) ends.emplace_back([lane] { lane->channel->close(); });
+  for (const SharedLane& lane : all) {
+    try {
+      ends.emplace_back([lane] { lane->channel->close(); });
+    } catch (const std::system_error&) {  // no thread: then one after the other
+      lane->channel->close();
+    }
+  }
 }
 
 void ChannelWithLanes::tell_all() {
@@ -372,9 +403,9 @@ void ChannelWithLanes::close() {
       woken_.notify_one();
     }
     if (keeper_.joinable()) keeper_.join();
-    auto all = lanes();
-    all.push_back(main_);
-    close_all(all);
+    // A call that moves on from a lane must find the main connection's thread.
+    close_all(lanes());
+    main_->channel->close();
   });
 }
 
@@ -383,13 +414,12 @@ void ChannelWithLanes::close() {
 bool may_take_a_lane(const CallRequest& request) {
   const schema::Request& message = request.message;
   if (request.priority == Priority::kInteractive || message.sequence() != 0 || request.renew) return false;
-  if (message.has_read()) return request.reply_body.size() >= kBulkMin;
-  return message.has_write() && !message.write().append() && request.body.size() >= kBulkMin;
+  return message.has_read() && request.reply_body.size() >= kBulkMin;
 }
 
 Result<std::unique_ptr<Channel>> connect_with_lanes(ChannelOptions options, LaneOptions lanes) {
   // What yields to everybody is not in need of more cores.
-  if (options.background) lanes.connections = 1;
+  if (options.background || lanes.connections == 1) return Channel::connect(std::move(options));
   const OutagePolicy outage = options.outage;
   TUSK_ASSIGN(auto main, Channel::connect(std::move(options)));
   return std::make_unique<ChannelWithLanes>(std::move(main), lanes, outage);

@@ -117,9 +117,10 @@ std::string_view ModelController::state() const {
   return "?";
 }
 
-// What a few small packets reached says nothing of what the path would carry.
+// What a few small packets reached says nothing of what the path would carry. Of what trains say a part:
+// those of a mount's other flows have said it, too.
 double ModelController::bandwidth() const {
-  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? trains_.safe_rate() : 0.0);
+  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? part_ * trains_.safe_rate() : 0.0);
 }
 
 double ModelController::extra_window() const {

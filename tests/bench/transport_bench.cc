@@ -142,20 +142,10 @@ void BM_TransportReadOfOneMount(benchmark::State& state) {
   const auto connections = static_cast<unsigned>(state.range(1));
   transfer(state, {.shards = connections, .connections = connections});
 }
-void BM_TransportWriteOfOneMount(benchmark::State& state) {
-  const auto connections = static_cast<unsigned>(state.range(1));
-  transfer(state, {.reading = false, .shards = connections, .connections = connections});
-}
 
 BENCHMARK(BM_TransportRead)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_TransportWrite)->Arg(256)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_TransportReadOfOneMount)
-    ->Args({256, 1})
-    ->Args({256, 2})
-    ->UseRealTime()
-    ->MeasureProcessCPUTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_TransportWriteOfOneMount)
     ->Args({256, 1})
     ->Args({256, 2})
     ->UseRealTime()

@@ -165,9 +165,9 @@ TEST(MountSettings, NormalPriorityUnlessTold) {
   EXPECT_TRUE(settings.background);
 }
 
-TEST(MountSettings, AsManyConnectionsAsAreWorthHavingUnlessTold) {
+TEST(MountSettings, OneConnectionUnlessTold) {
   MountSettings settings;
-  EXPECT_EQ(settings.connections, 0u);
+  EXPECT_EQ(settings.connections, 1u);
   ASSERT_TRUE(apply_options("connections=8", settings));
   EXPECT_EQ(settings.connections, 8u);
   for (const char* list : {"connections=0", "connections=9", "connections", "connections=many"})

@@ -57,6 +57,63 @@ TEST(SessionLanes, TheMainConnectionDoesNotBecomeOne) {
   request.mutable_attach()->set_lane(true);
   EXPECT_ERROR(mount.call(request), ErrorCode::kMalformed);
   EXPECT_OK(mount.getattr(mount.root()));
+  // Nor of another session once it has left its own.
+  Mount other(server, {.session = std::string(kSessionIdBytes, 'o')});
+  schema::Request detach;
+  detach.mutable_detach();
+  EXPECT_OK(mount.call(detach));
+  request.mutable_attach()->set_session(std::string(kSessionIdBytes, 'o'));
+  EXPECT_ERROR(mount.call(request), ErrorCode::kMalformed);
+}
+
+// Its locks may be somebody else's by then.
+TEST(SessionLanes, DoNothingWhileTheMainConnectionIsGone) {
+  TempDir dir;
+  write_file(dir / "f", "bytes");
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string handle = mount.handle("f");
+  const std::uint64_t open_id = mount.open(handle, O_RDWR).reply.open().open_id();
+  const auto lane = lane_of(server);
+  mount.reconnect();
+  EXPECT_ERROR(lane->read(handle, open_id, 0, 10), ErrorCode::kConnectionLost);
+  EXPECT_ERROR(lane->write(handle, open_id, 0, "other"), ErrorCode::kConnectionLost);
+  EXPECT_EQ(read_file(dir / "f"), "bytes");
+  EXPECT_OK(mount.attach());
+  EXPECT_EQ(EXPECT_OK(lane->read(handle, open_id, 0, 10)).text(), "bytes");
+}
+
+TEST(SessionLanes, KeepNoSessionAlive) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  const std::string root = mount.root();
+  const auto lane = lane_of(server);
+  mount.disconnect();
+  server.housekeep_after(kSessionKeepDefault + 1s);
+  EXPECT_EQ(server.service().sessions(), 0u);
+  EXPECT_ERROR(lane->getattr(root), ErrorCode::kConnectionLost);
+}
+
+// Its goodbye comes while it is being let in.
+TEST(SessionLanes, ALaneThatTurnsRoundAtTheDoorTakesNothingAlong) {
+  TempDir dir;
+  Server server(dir.path());
+  Mount mount(server);
+  for (int i = 0; i < 200; ++i) {
+    const auto lane = lane_of(server);
+    lane->reconnect();
+    schema::Request request;
+    request.mutable_attach()->set_export_name("data");
+    request.mutable_attach()->set_session(std::string(kSessionIdBytes, 's'));
+    request.mutable_attach()->set_version(kSchemaVersion);
+    request.mutable_attach()->set_lane(true);
+    const auto attaching = lane->start(request);
+    lane->disconnect(true);
+    (void)attaching->wait();
+    EXPECT_OK(mount.getattr(mount.root()));
+  }
+  EXPECT_EQ(server.service().sessions(), 1u);
 }
 
 TEST(SessionLanes, HaveTheSessionsFilesAndRights) {

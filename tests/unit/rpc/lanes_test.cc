@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -42,6 +43,7 @@ class LanesService final : public Service {
       return call->reply(std::move(reply));
     }
     ++calls[call->peer().connection];
+    if (sends_away && lanes.contains(call->peer().connection)) return call->reply_error(*sends_away);
     if (keeps) {
       kept_of.insert(call->peer().connection);
       kept.push_back(std::move(call));
@@ -100,8 +102,9 @@ class LanesService final : public Service {
 
   std::mutex mutex_;
   std::condition_variable changed;
-  bool refuses = false;  // lanes
-  bool keeps = false;    // what comes, so that no connection is ever done with its share
+  bool refuses = false;                 // lanes
+  std::optional<ErrorCode> sends_away;  // what comes over lanes
+  bool keeps = false;                   // what comes, so that no connection is ever done with its share
   unsigned connections_max = 8;
   int attaches = 0;
   std::set<ConnectionId> lanes;
@@ -207,6 +210,9 @@ class LanesTest : public testing::Test {
       if (channel_->stats().connections == connections) return true;
     return false;
   }
+  static void be_quiet_for(Duration pause) {
+    for (const TimePoint end = io::now() + pause; io::now() < end;) std::this_thread::yield();
+  }
   void keep_what_comes() {
     const std::lock_guard lock(service_.mutex_);
     service_.keeps = true;
@@ -270,6 +276,44 @@ TEST_F(LanesTest, ALaneThatDiesInTheMiddleLosesNothing) {
   EXPECT_TRUE(has_connections(3)) << "what was lost comes back";
 }
 
+// What is told of a lane that says nothing is old by then, and tells of its end nevertheless.
+TEST_F(LanesTest, ALaneThatDiesInPeaceIsNoticed) {
+  start_server();
+  connect({.connections = 3, .limits = {.interval = 10ms}});
+  ASSERT_TRUE(has_connections(3));
+  be_quiet_for(300ms);
+  service_.refuse_lanes();
+  endpoint_->disconnect(*service_.lanes_now().begin(), "a test");
+  BulkCalls calls(*channel_);
+  const TimePoint end = io::now() + kLanesPatience;
+  while (channel_->stats().connections != 2 && io::now() < end) {
+    calls.read(0);
+    ASSERT_TRUE(calls.wait());
+  }
+  EXPECT_EQ(channel_->stats().connections, 2u);
+  EXPECT_EQ(calls.ended_well(), calls.made());
+}
+
+// Without the session's main connection it answers nothing over them; one that is about to go says so.
+TEST_F(LanesTest, WhatALaneIsNotGoodForGoesOverTheMainConnection) {
+  for (const ErrorCode code : {ErrorCode::kConnectionLost, ErrorCode::kPeerClosed}) {
+    start_server();
+    connect({.connections = 3});
+    ASSERT_TRUE(has_connections(3));
+    {
+      const std::lock_guard lock(service_.mutex_);
+      service_.sends_away = code;
+    }
+    BulkCalls calls(*channel_);
+    for (std::uint64_t i = 0; i < 12; ++i) calls.read(i * kBlock);
+    ASSERT_TRUE(calls.wait());
+    EXPECT_EQ(calls.ended_well(), calls.made());
+    EXPECT_EQ(calls.wrong(), 0);
+    const std::lock_guard lock(service_.mutex_);
+    service_.sends_away.reset();
+  }
+}
+
 TEST_F(LanesTest, AServerThatRefusesThemIsAServerWithOne) {
   start_server();
   service_.refuse_lanes();
@@ -306,7 +350,10 @@ TEST_F(LanesTest, AMountInTheBackgroundHasOne) {
 // What is a second's work for a core elsewhere is any byte here.
 TEST_F(LanesTest, ThereAreMoreWhileOneIsTooFewAndOneAgainInPeace) {
   start_server();
-  connect({.cores = 5, .limits = {.bytes_per_second = 0, .samples = 1, .interval = 120ms}, .idle = 300ms});
+  connect({.connections = 0,
+           .cores = 5,
+           .limits = {.bytes_per_second = 0, .samples = 1, .interval = 120ms},
+           .idle = 300ms});
   BulkCalls calls(*channel_);
   const TimePoint end = io::now() + kLanesPatience;
   while (channel_->stats().connections < 3 && io::now() < end) {
@@ -338,6 +385,29 @@ TEST_F(LanesTest, ClosesWhileBusy) {
   ASSERT_TRUE(calls.wait()) << "a closed one refuses";
 }
 
+// What moves on from a lane while all is closed ends, too.
+TEST_F(LanesTest, ClosesWhileItsLanesBreak) {
+  start_server();
+  for (int round = 0; round < 5; ++round) {
+    connect({.connections = 4});
+    ASSERT_TRUE(has_connections(4));
+    keep_what_comes();
+    BulkCalls calls(*channel_);
+    for (std::uint64_t i = 0; i < 16; ++i) calls.read(i * kBlock);
+    ASSERT_TRUE(service_.wait_for([](LanesService& s) { return s.kept.size() == 16; }));
+    const std::jthread breaking([&] {
+      for (const ConnectionId lane : service_.lanes_now()) endpoint_->disconnect(lane, "a test");
+    });
+    channel_->close();
+    ASSERT_TRUE(calls.wait());
+    EXPECT_EQ(calls.ended_with(ErrorCode::kPeerClosed), calls.made());
+    EXPECT_EQ(calls.wrong(), 0);
+    const std::lock_guard lock(service_.mutex_);
+    service_.keeps = false;
+    service_.kept.clear();
+  }
+}
+
 TEST_F(LanesTest, WhatIsCancelledEnds) {
   start_server();
   connect({.connections = 2});
@@ -363,6 +433,20 @@ TEST_F(LanesTest, TheOutagePolicyHoldsForAll) {
   for (std::uint64_t i = 0; i < 6; ++i) calls.read(i * kBlock);
   ASSERT_TRUE(calls.wait());
   EXPECT_EQ(calls.ended_with(ErrorCode::kTimedOut), calls.made());
+}
+
+// Nobody has asked the server anything, so it owes nothing.
+TEST_F(LanesTest, SilenceInPeaceIsNoOutage) {
+  start_server();
+  connect({.connections = 3});
+  ASSERT_TRUE(has_connections(3));
+  channel_->change_outage_policy({.fail_after = std::chrono::seconds(1)});
+  be_quiet_for(1200ms);
+  BulkCalls calls(*channel_);
+  for (std::uint64_t i = 0; i < 6; ++i) calls.read(i * kBlock);
+  ASSERT_TRUE(calls.wait());
+  EXPECT_EQ(calls.ended_well(), calls.made());
+  EXPECT_EQ(channel_->stats().connections, 3u);
 }
 
 TEST_F(LanesTest, AllComeBackWhenTheServerIsRestarted) {
@@ -419,10 +503,9 @@ TEST(LaneChoice, OnlyWhatMayBeDoneTwiceAndInAnyOrder) {
     return may_take_a_lane(request);
   };
   EXPECT_TRUE(with([](CallRequest& r) { r.message.mutable_read(); }));
-  EXPECT_TRUE(with([](CallRequest& r) { r.message.mutable_write(); }));
-  EXPECT_FALSE(with([](CallRequest& r) { r.message.mutable_write()->set_append(true); }));
+  EXPECT_FALSE(with([](CallRequest& r) { r.message.mutable_write(); }));
   EXPECT_FALSE(with([](CallRequest& r) {
-    r.message.mutable_write();
+    r.message.mutable_read();
     r.message.set_sequence(1);
   }));
   EXPECT_FALSE(with([](CallRequest& r) {
@@ -462,6 +545,14 @@ TEST_F(LanePolicyTest, AShortBurstDoesNot) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(wanted_in(2, 1, 1e9), 0);
     EXPECT_EQ(wanted_in(1, 0.1, 1e6), 0);
+  }
+}
+
+TEST_F(LanePolicyTest, AConnectionThatIsMadeAnewIsNotAFastOne) {
+  (void)wanted_in(1, 0.1, 1e9);
+  for (int i = 0; i < 10; ++i) {
+    load_.bytes = 0;
+    EXPECT_EQ(wanted_in(1, 0.1, 1e6 - 1e5 * i), 0);
   }
 }
 

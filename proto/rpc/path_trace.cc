@@ -60,11 +60,11 @@ void PathTrace::note(TimePoint now, const transport::Connection& connection) {
       << kRecordSeparator
       << fmt::format(
              R"({{"time":{:.3f},"name":"recovery:metrics_updated","data":{{"min_rtt":{:.3f},"smoothed_rtt":{:.3f},)"
-             R"("congestion_window":{},"bytes_in_flight":{},"pacing_rate":{:.0f},"bandwidth":{:.0f},)"
+             R"("congestion_window":{},"bytes_in_flight":{},"pacing_rate":{:.0f},"bandwidth":{:.0f},"capacity":{:.0f},)"
              R"("bytes_sent":{},"bytes_received":{},"packets_sent":{},"packets_lost":{},"packets_spurious":{},"idle":{:.3f}}}}})",
              at, milliseconds(stats.rtt_min), milliseconds(stats.rtt_smoothed), stats.window, stats.in_flight,
-             stats.pacing_rate * 8, stats.send_bandwidth * 8, stats.bytes_sent, stats.bytes_received,
-             stats.packets_sent, stats.packets_lost, stats.packets_spurious, milliseconds(stats.idle))
+             stats.pacing_rate * 8, stats.send_bandwidth * 8, stats.capacity * 8, stats.bytes_sent,
+             stats.bytes_received, stats.packets_sent, stats.packets_lost, stats.packets_spurious, milliseconds(stats.idle))
       << '\n';
 }
 

@@ -66,6 +66,8 @@ class CongestionController {
   [[nodiscard]] virtual ByteCount probe_train() const { return 0; }
   // What the path is believed to carry, bytes/s; 0: unknown.
   [[nodiscard]] virtual double bandwidth() const = 0;
+  // What the bottleneck is believed to carry with the parts of others, bytes/s; 0: unknown, or not reckoned.
+  [[nodiscard]] virtual double capacity() const { return 0; }
   // For traces: the state's name.
   [[nodiscard]] virtual std::string_view state() const = 0;
 };

@@ -614,6 +614,7 @@ ConnectionStats Connection::stats() const {
   stats.rtt_smoothed = rtt_.has_sample() ? rtt_.smoothed() : Duration(0);
   stats.queueing = rtt_.has_sample() ? rtt_.queueing() : Duration(0);
   stats.send_bandwidth = congestion_->bandwidth();
+  stats.capacity = congestion_->capacity();
   stats.receive_bandwidth = receive_rate_;
   stats.loss = loss_;
   stats.datagram_size = mtu_.datagram_size();

@@ -66,6 +66,7 @@ struct ConnectionStats {
   Duration rtt_smoothed{};
   Duration queueing{};
   double send_bandwidth = 0;     // bytes/s
+  double capacity = 0;           // of the bottleneck, with the parts of others, bytes/s
   double receive_bandwidth = 0;  // bytes/s
   double loss = 0;
   std::uint32_t datagram_size = 0;

@@ -33,6 +33,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] ByteCount burst() const override;
   [[nodiscard]] ByteCount probe_train() const override;
   [[nodiscard]] double bandwidth() const override;
+  [[nodiscard]] double capacity() const override { return capacity_; }
   [[nodiscard]] std::string_view state() const override;
 
  private:

@@ -62,6 +62,8 @@ class CongestionController {
   [[nodiscard]] virtual double pacing_rate() const = 0;
   // Bytes that may leave in one go.
   [[nodiscard]] virtual ByteCount burst() const = 0;
+  // What leaves together is a train, whose dispersion it wants to know.
+  [[nodiscard]] virtual bool measures_trains() const { return false; }
   // Bytes of a train that would tell more of a line at rest than is known; 0: none would.
   [[nodiscard]] virtual ByteCount probe_train() const { return 0; }
   // What the path is believed to carry, bytes/s; 0: unknown.

@@ -88,7 +88,8 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
   update_receive_rate(now, size);
 
   bool eliciting = false;
-  bool keeps_alive = true;  // nothing but PING, and maybe ACK: probes have PADDING
+  bool pinged = false;
+  bool padded = false;
   ByteReader reader(payload);
   while (!reader.at_end() && state_ == State::kOpen) {
     const std::optional<wire::Frame> frame = wire::read_frame(reader);
@@ -96,12 +97,13 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
     const Result<bool> handled = handle_frame(now, number, *frame);
     if (!handled) return fail(handled.error());
     eliciting |= *handled;
-    keeps_alive &=
-        std::holds_alternative<wire::PingFrame>(*frame) || std::holds_alternative<wire::AckFrame>(*frame);
+    pinged |= std::holds_alternative<wire::PingFrame>(*frame);
+    padded |= std::holds_alternative<wire::PaddingFrame>(*frame);
   }
   acks_.record(now, number, eliciting, congestion_mark);
-  // Somebody on an idle line wants to know whether we are there: to answer later is to wake up twice.
-  if (eliciting && keeps_alive) acks_.hurry(now);
+  // Somebody on an idle line wants to know whether we are there: to answer later is to wake up twice. Or wants
+  // to know when this part of a train arrived. Probes, which have PADDING, can wait.
+  if (pinged && !padded) acks_.hurry(now);
 
   while (auto event = exchanges_.poll_event())
     std::visit([&](auto& e) { events_.push_back(std::move(e)); }, *event);
@@ -337,6 +339,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   if (limited) add_control(now, assembly);
   if (ack_due || (acks_.pending() && !exchanges_.has_outgoing() && !parity)) add_ack(now, assembly);
   if (!limited) add_control(now, assembly);
+  if (data && !probing && !limited) mark_train(now, assembly);
   if (data) add_messages(now, assembly);
   if (parity) add_parity(now, assembly);
   if (probing) {
@@ -469,6 +472,21 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
     write_frame(wire::PingFrame{}, writer);
     note(SentFrame::Kind::kPing);
   }
+}
+
+// Acknowledgements thin out, but what a train tells are the times at which two of its packets arrived.
+void Connection::mark_train(TimePoint now, Assembly& assembly) {
+  if (now - train_began_ > TrainEstimator::kTogether) {
+    train_began_ = now;
+    train_packets_ = 0;
+  }
+  // What is shorter tells nothing.
+  const bool long_enough =
+      exchanges_.unsent_bytes() >= (train_packets_ == 0 ? TrainEstimator::kPacketsMin * mtu_.datagram_size() : 1);
+  const bool due = train_packets_++ % TrainEstimator::kPacketsMin == 0;
+  if (!due || !long_enough || !congestion_->measures_trains()) return;
+  write_frame(wire::PingFrame{}, assembly.writer);
+  assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});
 }
 
 void Connection::add_messages(TimePoint now, Assembly& assembly) {

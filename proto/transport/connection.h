@@ -171,6 +171,7 @@ class Connection {
   struct Assembly;
   void add_ack(TimePoint now, Assembly& assembly);
   void add_control(TimePoint now, Assembly& assembly);
+  void mark_train(TimePoint now, Assembly& assembly);
   void add_messages(TimePoint now, Assembly& assembly);
   void add_parity(TimePoint now, Assembly& assembly);
   [[nodiscard]] std::optional<Packet> poll_mtu_probe(TimePoint now, std::span<std::byte> payload);
@@ -237,6 +238,8 @@ class Connection {
   std::optional<TimePoint> no_news_since_;  // nothing to send that has not been sent before
   std::optional<TimePoint> idle_since_;     // nothing to send, though there was room
   Duration idle_{};
+  TimePoint train_began_{};
+  std::uint64_t train_packets_ = 0;  // that left together since then
   ByteCount app_limited_until_ = 0;  // delivered bytes; below: samples are app-limited
 
   ByteCount bytes_sent_ = 0;

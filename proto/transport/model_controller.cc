@@ -75,6 +75,7 @@ constexpr int kEmptyEverySharedRtts = 16;
 constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
 constexpr double kCapacityAgrees = 0.6;
+constexpr double kCapacityWeight = 1.0 / 4;
 constexpr std::uint64_t kVerifiedRounds = 50;
 constexpr double kCrowdedQueues = 1.5;
 constexpr double kSteadyQueue = 0.05;
@@ -448,9 +449,11 @@ void ModelController::verify_capacity() {
   verified_round_ = round_;
   if (!trains_.several()) return;
   const double measured = std::max(trains_.best(), rate_);
+  const double mean = std::max(trains_.capacity(), rate_);
   trains_.clear();
-  if (measured > kCapacityAgrees * capacity_) return;
-  lower_capacity(measured);
+  if (measured < kCapacityAgrees * capacity_) return lower_capacity(measured);
+  // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
+  if (!loss_.policed()) capacity_ += (mean - capacity_) * kCapacityWeight;
 }
 
 void ModelController::lower_capacity(double rate) {

@@ -31,6 +31,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
+  [[nodiscard]] bool measures_trains() const override { return sends_trains(); }
   [[nodiscard]] ByteCount probe_train() const override;
   [[nodiscard]] double bandwidth() const override;
   [[nodiscard]] double capacity() const override { return capacity_; }

@@ -78,7 +78,9 @@ TEST_P(Tail, IsAsLongAsTheWay) {
       to_seconds(tails[tails.size() * 95 / 100 - (seeds == 40 ? 1 : 0)]) * 1e3,
       to_seconds(tails.back()) * 1e3, 100 * parity / flight);
   const auto late = std::ranges::count_if(tails, [&](Duration tail) { return tail > way + burst.margin; });
-  EXPECT_LE(late, seeds / 20);
+  // Of eight times as many messages, each protected by itself, more have bad luck.
+  const bool small = burst.message < 64 * kKiB;
+  EXPECT_LE(late, seeds / (small ? 10 : 20));
   EXPECT_LT(parity, burst.parity * flight);
 }
 

@@ -12,6 +12,16 @@ TEST_F(ConnectionTest, ABarePingIsAnsweredAtOnce) {
   EXPECT_THAT(frames(), Contains(StartsWith("ACK ")));
 }
 
+TEST_F(ConnectionTest, APingAmongDataIsAnsweredAtOnce) {
+  // Somebody measures when this packet arrived.
+  settle();
+  Bytes payload = from_hex("01").value();
+  const Bytes data = golden::encode(request_header(0, 8, 0, counting_bytes(8)));
+  payload.insert(payload.end(), data.begin(), data.end());
+  receive(payload);
+  EXPECT_THAT(frames(), Contains(StartsWith("ACK ")));
+}
+
 TEST_F(ConnectionTest, WhatAsksForItIsAcknowledgedInTime) {
   settle();
   receive_hex("01" + std::string(100, '0'));  // as if something came along

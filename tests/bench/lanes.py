@@ -2,10 +2,10 @@
 
     ./dev bench lanes [--quick]
 
-A copy each way across 1 Gbit/s and 10 ms while each network thread of the mount is held to a tenth of a core by a cgroup
-of its own (version 1 of the cpu controller; without it the program is skipped): what a line is for a core that is many
-times as fast. Once with one connection, once with two, and with two that are not held. Threads that wait for epoll are
-the network's: there must be as many as connections.
+A copy out of the mount (what goes into it takes one connection) across 1 Gbit/s and 10 ms, while each network thread of
+the mount is held to a tenth of a core by a cgroup of its own (version 1 of the cpu controller; without it the program is
+skipped): what a line is for a core that is many times as fast. With one connection and with two, held and not. Threads
+that wait for epoll are the network's: there must be as many as connections.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import time
 
 from lib.lines import Line, size_text
 from lib.measuring import make_random_file, memory_folder
-from lib.mounts import DIRECTIONS, copy_large, mounted
+from lib.mounts import OUT, copy_large, mounted
 from lib.results import Session, common_arguments
 from harness import SKIPPED, HarnessError
 
@@ -71,14 +71,13 @@ def copies(connections, size, is_held):
         with memory_folder(4 * size) as folder:
             wanted = make_random_file(folder / "export" / "far", size)
             options = [f"connections={connections}"]
-            for direction in DIRECTIONS:
-                with mounted(LINE, folder / "export", mount_options=options) as (wan, _, mount):
-                    threads = network_threads(mount.pids(), connections)
-                    with held(threads) if is_held else contextlib.nullcontext():
-                        rate = copy_large(wan, mount, folder, "far", size, wanted, direction, COPY_SECONDS)
-                words = f", each held to {SHARE:.0%} of a core" if is_held else ""
-                cell.add(f"{connections} connections{words}: {size_text(size)} {direction} the mount", rate, "Mbit/s",
-                         note=str(LINE))
+            with mounted(LINE, folder / "export", mount_options=options) as (wan, _, mount):
+                threads = network_threads(mount.pids(), connections)
+                with held(threads) if is_held else contextlib.nullcontext():
+                    rate = copy_large(wan, mount, folder, "far", size, wanted, OUT, COPY_SECONDS)
+        words = f", each held to {SHARE:.0%} of a core" if is_held else ""
+        cell.add(f"{connections} connections{words}: {size_text(size)} {OUT} the mount", rate, "Mbit/s",
+                 note=str(LINE))
     return measure
 
 

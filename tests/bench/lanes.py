@@ -2,10 +2,10 @@
 
     ./dev bench lanes [--quick]
 
-A copy out of the mount (what goes into it takes one connection) across 1 Gbit/s and 10 ms, while each network thread of
-the mount is held to a tenth of a core by a cgroup of its own (version 1 of the cpu controller; without it the program is
-skipped): what a line is for a core that is many times as fast. With one connection and with two, held and not. Threads
-that wait for epoll are the network's: there must be as many as connections.
+A copy out of the mount (what goes into it takes one connection) across 1 Gbit/s and 10 ms, while each network
+thread of the mount is held to a tenth of a core by a cgroup of its own (version 1 of the cpu controller; without it
+the program is skipped): what a line is for a core that is many times as fast. With one connection and with two, held
+and not. Threads that wait for epoll are the network's: there must be as many as connections.
 """
 
 import contextlib

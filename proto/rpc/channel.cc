@@ -237,7 +237,7 @@ void ChannelOverUdp::begin_close() {
 }
 
 void ChannelOverUdp::leave(const Error& error) {
-  state_ = State::kEnded;
+  if (state_ != State::kLeaving) state_ = State::kEnded;
   {
     const std::lock_guard lock(mutex_);
     failed_ = error;
@@ -340,6 +340,8 @@ void ChannelOverUdp::handle_events(TimePoint now) {
   while (secure_) {
     auto event = secure_->poll_event();
     if (!event) return;
+    // An answer to the attach that comes now would make it another state, and the thread would never end.
+    if (state_ == State::kLeaving) continue;
     if (std::holds_alternative<SecureConnection::Established>(*event)) {
       trace_ = PathTrace::open_if_wanted("client", now);
       attach();

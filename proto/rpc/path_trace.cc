@@ -64,7 +64,8 @@ void PathTrace::note(TimePoint now, const transport::Connection& connection) {
              R"("bytes_sent":{},"bytes_received":{},"packets_sent":{},"packets_lost":{},"packets_spurious":{},"idle":{:.3f}}}}})",
              at, milliseconds(stats.rtt_min), milliseconds(stats.rtt_smoothed), stats.window, stats.in_flight,
              stats.pacing_rate * 8, stats.send_bandwidth * 8, stats.capacity * 8, stats.bytes_sent,
-             stats.bytes_received, stats.packets_sent, stats.packets_lost, stats.packets_spurious, milliseconds(stats.idle))
+             stats.bytes_received, stats.packets_sent, stats.packets_lost, stats.packets_spurious,
+             milliseconds(stats.idle))
       << '\n';
 }
 

@@ -101,8 +101,8 @@ void Connection::handle_packet(TimePoint now, wire::PacketNumber number, std::sp
     padded |= std::holds_alternative<wire::PaddingFrame>(*frame);
   }
   acks_.record(now, number, eliciting, congestion_mark);
-  // Somebody on an idle line wants to know whether we are there: to answer later is to wake up twice. Or wants
-  // to know when this part of a train arrived. Probes, which have PADDING, can wait.
+  // Somebody on an idle line wants to know whether we are there: to answer later is to wake up twice. Or
+  // wants to know when this part of a train arrived. Probes, which have PADDING, can wait.
   if (pinged && !padded) acks_.hurry(now);
 
   while (auto event = exchanges_.poll_event())
@@ -481,8 +481,8 @@ void Connection::mark_train(TimePoint now, Assembly& assembly) {
     train_packets_ = 0;
   }
   // What is shorter tells nothing.
-  const bool long_enough =
-      exchanges_.unsent_bytes() >= (train_packets_ == 0 ? TrainEstimator::kPacketsMin * mtu_.datagram_size() : 1);
+  const bool long_enough = exchanges_.unsent_bytes() >=
+                           (train_packets_ == 0 ? TrainEstimator::kPacketsMin * mtu_.datagram_size() : 1);
   const bool due = train_packets_++ % TrainEstimator::kPacketsMin == 0;
   if (!due || !long_enough || !congestion_->measures_trains()) return;
   write_frame(wire::PingFrame{}, assembly.writer);

@@ -18,8 +18,8 @@ namespace tusk::transport {
 // Where the memory for what a peer sends comes from, so that somebody can count it; empty: allocate_bytes.
 using Allocate = std::function<MutableSharedBytes(std::size_t size)>;
 
-// Memory for the parity of all messages of a connection together, with what is needed beside the rows' bytes. It
-// is needed for a moment, message by message.
+// Memory for the parity of all messages of a connection together, with what is needed beside the rows' bytes.
+// It is needed for a moment, message by message.
 struct ParityBudget {
   ByteCount left = 1 << 20;
 };
@@ -32,8 +32,8 @@ class IncomingParity {
   static constexpr std::size_t kRowsMax = 64;
   // What a row takes besides its bytes, and its part if it has but one.
   static constexpr ByteCount kRowOverhead = 256;
-  // Looks at a part that did not bring it back: a peer who sends pieces of a byte should not make each of them
-  // expensive. A part of 240 rows has no more pieces.
+  // Looks at a part that did not bring it back: a peer who sends pieces of a byte should not make each of
+  // them expensive. A part of 240 rows has no more pieces.
   static constexpr std::uint32_t kLooksMax = 512;
 
   explicit IncomingParity(ParityBudget& budget) : budget_(budget) {}

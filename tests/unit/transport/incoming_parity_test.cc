@@ -191,11 +191,13 @@ TEST_F(ParityIn, KeepsSomePartsAndRowsOfAMessageOnly) {
   for (ByteCount part = 0; part < 100; ++part)
     for (std::uint8_t i = 0; i < erasure::kParityMax; ++i)
       ASSERT_TRUE(message_.handle_parity({ExchangeId(0), part, 100, i, row}, budget_));
-  EXPECT_EQ(budget_.left, budget_before_ - IncomingParity::kRowsMax * (row.size() + IncomingParity::kRowOverhead));
+  EXPECT_EQ(budget_.left,
+            budget_before_ - IncomingParity::kRowsMax * (row.size() + IncomingParity::kRowOverhead));
   message_ = IncomingMessage(std::nullopt);
   for (ByteCount part = 0; part < 100; ++part)
     ASSERT_TRUE(message_.handle_parity({ExchangeId(0), part, 100, 0, row}, budget_));
-  EXPECT_EQ(budget_.left, budget_before_ - IncomingParity::kPartsMax * (row.size() + IncomingParity::kRowOverhead));
+  EXPECT_EQ(budget_.left,
+            budget_before_ - IncomingParity::kPartsMax * (row.size() + IncomingParity::kRowOverhead));
 }
 
 TEST_F(ParityIn, IsNotLookedAtForEver) {

@@ -1,5 +1,6 @@
 // How long after the last data packet left a burst is over: half a round trip, whatever gets lost, since what
 // ends a burst goes out with parity. In virtual time, over many seeds.
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -80,7 +81,8 @@ TEST_P(Tail, IsAsLongAsTheWay) {
   const auto late = std::ranges::count_if(tails, [&](Duration tail) { return tail > way + burst.margin; });
   // Of eight times as many messages, each protected by itself, more have bad luck.
   const bool small = burst.message < 64 * kKiB;
-  EXPECT_LE(late, seeds / (small ? 10 : 20));
+  // The sanitizers' two seeds look at memory; one of them may be the one in twenty.
+  EXPECT_LE(late, std::max(1, seeds / (small ? 10 : 20)));
   EXPECT_LT(parity, burst.parity * flight);
 }
 

@@ -156,7 +156,10 @@ void ReadAhead::plan(Run& run, bool waited, ByteCount size, const ReadAheadLimit
     advice.hungry = true;
   }
   const ByteCount length = run.end - run.begin;
-  const ByteCount burst = length < kLongRead ? std::min(run.burst, limits.burst) : 0;
+  // A bet that is about to come true goes as far as the line meanwhile seems to carry, until trust is as
+  // much.
+  if (run.burst > 0 && length >= kBurst) run.burst = std::max(run.burst, limits.burst);
+  const ByteCount burst = length < 2 * kLongRead ? std::min(run.burst, limits.burst) : 0;
   const ByteCount most = std::max(burst, std::min(limits.window_max, trusted(length)));
   if (run.window == 0)
     run.window = std::max(burst, kWindowFirst);

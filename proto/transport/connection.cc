@@ -212,8 +212,8 @@ Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
 
 void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   for (const SentFrame& frame : outcome.acked) handle_frame_acked(frame);
-  const bool idle = !exchanges_.has_outgoing();
-  for (const SentFrame& frame : outcome.lost) handle_frame_lost(now, frame, idle);
+  const bool ending = ends_within_a_round_trip();
+  for (const SentFrame& frame : outcome.lost) handle_frame_lost(now, frame, ending);
   const AckEvent& event = outcome.event;
   if (outcome.full_size_acked) {
     mtu_.handle_full_size_acked();
@@ -254,11 +254,17 @@ void Connection::repair(const SentFrame& frame) {
   exchanges_.handle_lost(frame.exchange, part, frame.offset, frame.length);
 }
 
-void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame, bool idle) {
+// A repair that is lost from now on would be repaired after all else has arrived.
+bool Connection::ends_within_a_round_trip() const {
+  const double round_trip = congestion_->bandwidth() * to_seconds(rtt_.smoothed());
+  return !exchanges_.has_outgoing() || static_cast<double>(exchanges_.unsent_bytes()) < round_trip;
+}
+
+void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame, bool ending) {
   switch (frame.kind) {
     case SentFrame::Kind::kBody:
     case SentFrame::Kind::kHeader:
-      copies_.handle_lost(now, frame, idle, rtt_.smoothed());
+      copies_.handle_lost(now, frame, ending, rtt_.smoothed());
       return repair(frame);
     case SentFrame::Kind::kCancel:
       return lost_cancels_.push_back({frame.exchange, frame.length});

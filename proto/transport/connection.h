@@ -162,7 +162,8 @@ class Connection {
   void handle_settings(wire::PacketNumber number, const wire::SettingsFrame& settings);
   void apply(TimePoint now, const SentPackets::Outcome& outcome);
   void handle_frame_acked(const SentFrame& frame);
-  void handle_frame_lost(TimePoint now, const SentFrame& frame, bool idle);
+  [[nodiscard]] bool ends_within_a_round_trip() const;
+  void handle_frame_lost(TimePoint now, const SentFrame& frame, bool ending);
   void repair(const SentFrame& frame);
   void fail(const Error& error);
   void die(ErrorCode code, std::string reason);

@@ -66,7 +66,9 @@ constexpr double kTakenAtOnceMax = 2;
 
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
-constexpr double kEmptyAlone = 0.95;
+// Alone: so much of a round trip is left free, and no more than so long.
+constexpr double kEmptyAlone = 0.05;
+constexpr double kEmptyAloneSeconds = 4e-3;
 constexpr double kEmptyShared = 0.5;
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
@@ -309,8 +311,13 @@ void ModelController::end_startup_round() {
   if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
   // The path carries what trains said it would, and they say no more.
   const bool more = part_ * trains_.safe_rate() > kWorthTaking * round_rate_;
-  if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_)
-    return enter(State::kSteady);
+  if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
+    // Less was sent than the line carries: what was lost of that, it loses by itself.
+    loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
+    enter(State::kSteady);
+    model_window_ = std::max(model_window_, part_ * trains_.capacity() * to_seconds(rtt_min_));
+    return;
+  }
   if (bandwidth_ >= plateau_ * kStartupGrowth) {
     plateau_ = bandwidth_;
     plateau_rounds_ = 0;
@@ -378,12 +385,21 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   };
   // What was not sent has not been delivered: a window that a busy machine did not fill is not too large.
   const double kept = content ? 0 : std::min(model_window_, lawful(rate_ / filled_));
-  model_window_ = std::max(lawful(content ? goodput_ : rate_), kept);
+  model_window_ = std::max(lawful(content ? goodput_ : shown_rate()), kept);
   grow_into_free_capacity();
   insist_if_starved(now, rtt.queueing());
   if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() ||
       empty_due(now, rtt))
     enter(State::kEmpty);
+}
+
+// What a full window would have brought, where no queue speaks against it: as far as the line is known. Else
+// a busy machine at the end of a far path, whose law adds a few hundredths of the window for the queue, would
+// leave as much free as it does not fill.
+double ModelController::shown_rate() const {
+  const bool policer = loss_.policed() || round_loss() - loss_.own() > kQuietLoss;
+  if (policer || round_queue_.queue() >= own_queue() / 8) return rate_;
+  return std::max(rate_, std::min(rate_ / filled_, part_ * capacity_));
 }
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.
@@ -540,7 +556,11 @@ void ModelController::control(const RttEstimator& rtt) {
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
   if (state_ == State::kEmpty) {
     const bool half = shared() || puzzling_queue_ > Duration(0) || base_doubtful_;
-    model = (half ? kEmptyShared : kEmptyAlone) * rate_ * round_trip;
+    // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
+    const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds);
+    // A policer's bursts are no measure.
+    const double rate = loss_.suspects() ? rate_ : bandwidth_;
+    model = half ? kEmptyShared * rate_ * round_trip : rate * (round_trip - left);
   }
   // What the path loses on its own must be sent on top, or every round would believe a little less. But the
   // round that shows that loss must not be pressed by a wrong belief in it.

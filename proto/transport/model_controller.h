@@ -58,6 +58,7 @@ class ModelController final : public CongestionController {
   // True while nothing but what was lost is to be learnt.
   [[nodiscard]] bool overrun(TimePoint now);
   void learn_narrower_line();
+  [[nodiscard]] double shown_rate() const;
   void grow_into_free_capacity();
   void insist_if_starved(TimePoint now, Duration queue);
   void judge_round_trip(TimePoint now, RttEstimator& rtt);

@@ -7,7 +7,7 @@ namespace tusk::transport {
 namespace {
 
 constexpr double kOwnMax = 0.08;
-constexpr double kWeight = 1.0 / 8;
+constexpr int kRoundsMax = 8;        // the mean is of about so many
 constexpr double kPacketsMin = 100;  // that a round must have to mean something
 // An excess is more than chance would have it, and in two rounds running unless it is enormous.
 constexpr double kExcess = 0.01;
@@ -36,7 +36,9 @@ void PathLoss::end_round(const Round& round) {
   excess_rounds_ = excess ? excess_rounds_ + 1 : 0;
   if (excess_rounds_ >= kExcessRounds || (excess && lost >= kOwnMax)) suspect_ = lost;
   if (excess) return;
-  own_ += (lost - own_) * kWeight;
+  // The first rounds count as much as each other: a far path has few.
+  rounds_ = std::min(rounds_ + 1, kRoundsMax);
+  own_ += (lost - own_) / rounds_;
   if (!content() && ++harmless_rounds_ > kContentRounds) content_next_ = kContentRounds;
 }
 

@@ -41,11 +41,11 @@ class ProactiveCopies {
     return loss() * to_seconds(std::min(rtt, kRttMax)) > to_seconds(kCost);
   }
   // A piece was lost. For the second time: its message waits for two round trips already, and who reads in
-  // order for that; on a path that loses one packet in a hundred one in ten thousand gets here. Or `idle`:
-  // there is nothing else to send, as at the end of a file, and somebody waits for just this. Where much more
-  // is lost, a queue overflows, and copies would only fill it.
-  void handle_lost(TimePoint now, const SentFrame& frame, bool idle, Duration rtt) {
-    if ((!frame.repair && !idle) || loss() > kOwnLossMax) return;
+  // order for that; on a path that loses one packet in a hundred one in ten thousand gets here. Or `ending`:
+  // all else will be sent before a second loss would be noticed, as at the end of a file, and somebody waits
+  // for just this then. Where much more is lost, a queue overflows, and copies would only fill it.
+  void handle_lost(TimePoint now, const SentFrame& frame, bool ending, Duration rtt) {
+    if ((!frame.repair && !ending) || loss() > kOwnLossMax) return;
     waiting_.push_back({frame, now + std::min(rtt / 16, kApartMax)});
   }
   // What the path does to packets; and how many bytes went out, of which copies may be a small part.

@@ -156,9 +156,24 @@ TEST(ReadInOrder, ABetShrinksAsOthersShareAndEndsAfterALongRead) {
   EXPECT_EQ(file.ahead.window(), 64 * kMiB);
   (void)file.read(ReadAhead::kBulkRead, kMiB, shared);
   EXPECT_EQ(file.ahead.window(), 16 * kMiB);
-  for (ByteCount at = kMiB + ReadAhead::kBulkRead; at < ReadAhead::kLongRead; at += kMiB)
+  for (ByteCount at = kMiB + ReadAhead::kBulkRead; at < 2 * ReadAhead::kLongRead; at += kMiB)
     (void)file.read(at, kMiB, shared);
   EXPECT_LE(file.ahead.window(), 8 * kMiB);
+}
+
+// While its reader waits for a repair a far line brings more than was bet on at first.
+TEST(ReadInOrder, ABetThatComesTrueGrowsWithTheLine) {
+  constexpr ReadAheadLimits unknown{.window_max = 32 * kMiB, .period = 1, .burst = 64 * kMiB};
+  constexpr ReadAheadLimits known{.window_max = 96 * kMiB, .period = 1, .burst = 96 * kMiB};
+  FileReader file;
+  (void)file.read(0, ReadAhead::kBulkRead, unknown);
+  ByteCount at = ReadAhead::kBulkRead;
+  EXPECT_EQ(file.ahead.window(), 64 * kMiB);
+  for (; at <= ReadAhead::kLongRead; at += kMiB) {
+    file.forget();
+    (void)file.read(at, kMiB, known);
+  }
+  EXPECT_EQ(file.ahead.window(), 96 * kMiB);
 }
 
 TEST(ReadInOrder, WhoBeginsWithLittleOrElsewhereIsNotBetOn) {

@@ -33,6 +33,15 @@ TEST(PathLoss, LearnsWhatThePathLosesByItself) {
   EXPECT_FALSE(loss.suspects());
 }
 
+TEST(PathLoss, BelievesItsFirstRoundsAndThenForgetsThem) {
+  PathLoss loss;
+  lose(loss, 0.008, 1);
+  lose(loss, 0.004, 1);
+  EXPECT_NEAR(loss.own(), 0.006, 1e-9);
+  lose(loss, 0.002, 40);
+  EXPECT_NEAR(loss.own(), 0.002, 0.0001);
+}
+
 TEST(PathLoss, ALossThatGrowsIsTestedAndBelievedIfItStays) {
   PathLoss loss;
   lose(loss, 0.05, 2);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kInstanceIdBytes = 16;
 constexpr Duration kHousekeepingEvery = 1s;
+constexpr const char* kAstray = "of an absent session, or of one that is here by another connection";
 constexpr Duration kLockRetryEvery = 100ms;  // a program on the server tells nobody when it unlocks
 
 std::string random_id() {
@@ -112,7 +113,7 @@ void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
   if (operation_case == schema::Request::kAttach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_attach(call); });
   if (!attachment) return refuse(*waiting, from_errno(EACCES), "not attached");
-  if (is_astray(*attachment)) return refuse(*waiting, ErrorCode::kConnectionLost, "of an absent session");
+  if (is_astray(*attachment)) return refuse(*waiting, ErrorCode::kConnectionLost, kAstray);
   if (operation_case == schema::Request::kDetach)
     return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_detach(call); });
   if (operation_case == schema::Request::kLog) return take_in_log(incoming, waiting, attachment);
@@ -127,7 +128,9 @@ void FileService::refuse(WaitingCall& waiting, ErrorCode code, std::string why) 
 }
 
 bool FileService::is_astray(const Attachment& attachment) {
-  return attachment.lane && (attachment.session->away() || attachment.session->ended());
+  const Session& session = *attachment.session;
+  if (attachment.lane) return session.away() || session.ended();
+  return session.gate()->current() != attachment.peer.connection;
 }
 
 // An error would be the program's; without an answer the client asks the server that comes after this one.
@@ -180,13 +183,14 @@ bool runs_once_here(const Operation& operation, const schema::Request& request) 
 
 void FileService::run(Admitted call) {
   // Again: it may have waited for its turn for long.
-  if (is_astray(*call.attachment))
-    return call.incoming->reply_error(ErrorCode::kConnectionLost, "of an absent session");
+  if (is_astray(*call.attachment)) return call.incoming->reply_error(ErrorCode::kConnectionLost, kAstray);
   const bool changes = mutates(*call.operation, call.incoming->message());
   if (changes && call.attachment->read_only)
     return call.incoming->reply_error(from_errno(EROFS), "the export is read-only");
   const bool once = runs_once_here(*call.operation, call.incoming->message());
-  if (once && !begin_once(call.incoming, *call.attachment->session)) return;
+  if (once && !begin_once(call)) return;
+  if (changes && !call.attachment->watch)
+    return finish_change(std::make_shared<Admitted>(std::move(call)), nullptr);
   if (!call.attachment->watch) return carry_out(std::move(call), {});
   if (changes) return begin_change(std::move(call));
   const auto directories = looked_at(call.incoming->message());
@@ -230,33 +234,73 @@ void FileService::begin_change(Admitted call) {
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
   const auto from = shared->log ? LeaseTable::From::kLog : LeaseTable::From::kRequest;
-  const auto now = leases_.begin_change(by, *attachment.exported, foreseen->changes, from,
-                                        [this, lane, shared, foreseen](LeaseKeeper::Change id) {
-                                          const auto task = [this, shared, foreseen, id] {
-                                            finish_change(std::move(*shared), id, *foreseen);
-                                          };
-                                          // More work than the queue holds: rather this thread than never.
-                                          if (!workers_.submit(lane, task)) task();
-                                        });
-  if (now) finish_change(std::move(*shared), *now, *foreseen);
+  const auto now =
+      leases_.begin_change(by, *attachment.exported, foreseen->changes, from,
+                           [this, lane, shared, foreseen](LeaseKeeper::Change id) {
+                             foreseen->change = id;
+                             const auto task = [this, shared, foreseen] { finish_change(shared, foreseen); };
+                             // More work than the queue holds: rather this thread than never.
+                             if (!workers_.submit(lane, task)) task();
+                           });
+  if (!now) return;
+  foreseen->change = *now;
+  finish_change(shared, foreseen);
 }
 
-void FileService::finish_change(Admitted call, LeaseKeeper::Change change, const Foreseen& foreseen) {
-  const std::shared_ptr<Attachment> attachment = call.attachment;
-  attachment->watch->begin_own(foreseen.changes);
+// The last look before anything is changed. Whoever sent it may have lost its connection while it waited,
+// have sent it again over the next one, and have gone on; or it has given it up, and sends what it does
+// instead.
+ChangeGate::Verdict FileService::enter_gate(Admitted& call) {
+  using enum ChangeGate::Verdict;
+  if (call.log) return kIn;  // in its order, once, whatever becomes of the connection
+  Session& session = *call.attachment->session;
+  const std::shared_ptr<ChangeGate>& gate = session.gate();
+  const schema::Request& request = call.incoming->message();
+  const bool once = runs_once_here(*call.operation, request);
+  while (!session.ended()) {
+    // In this order: should there be a newer one when it is asked for a pass, there is none.
+    const rpc::ConnectionId newest = gate->current();
+    const bool wanted = !call.incoming->cancelled() && !is_astray(*call.attachment);
+    if (!wanted && (!once || session.replies().withdraw(request.sequence()))) return kOutdated;
+    ChangeGate::Entry entry = gate->enter(newest);
+    call.pass = std::move(entry.pass);
+    if (entry.verdict != kOutdated) return entry.verdict;
+  }
+  if (once) session.replies().finish(request.sequence(), to_reply({ErrorCode::kConnectionLost, kAstray}));
+  return kOutdated;
+}
+
+void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen& foreseen) {
+  ChangeGate::Verdict verdict = enter_gate(*call);
+  while (verdict == ChangeGate::Verdict::kWait) {
+    const bool waits = call->attachment->session->gate()->wait([this, call, foreseen] {
+      const auto task = [this, call, foreseen] { finish_change(call, foreseen); };
+      if (!workers_.submit(call->operation->lane, task)) task();
+    });
+    if (waits) return;
+    verdict = enter_gate(*call);
+  }
+  if (verdict == ChangeGate::Verdict::kOutdated) {
+    if (foreseen) leases_.end_change(foreseen->change);
+    return call->incoming->reply_error(
+        call->incoming->cancelled() ? ErrorCode::kCancelled : ErrorCode::kConnectionLost, kAstray);
+  }
+  if (!foreseen) return carry_out(std::move(*call), {});
+  const std::shared_ptr<Attachment> attachment = call->attachment;
+  attachment->watch->begin_own(foreseen->changes);
   // Before the answer: whoever asks because of it is told what is good for longer than once.
-  carry_out(std::move(call), [&](const std::vector<std::string>& changed) {
-    attachment->watch->end_own(foreseen.changes);
-    leases_.end_change(change);
+  carry_out(std::move(*call), [&](const std::vector<std::string>& changed) {
+    attachment->watch->end_own(foreseen->changes);
+    leases_.end_change(foreseen->change);
     // Somebody else has moved the names since they were looked at; or they were not, since nobody else was
     // there, and the answer tells the one who was.
     std::vector<NodeChange> unforeseen;
     for (const std::string& handle : changed)
-      if (std::ranges::find(foreseen.changes, handle, &NodeChange::handle) == foreseen.changes.end())
+      if (std::ranges::find(foreseen->changes, handle, &NodeChange::handle) == foreseen->changes.end())
         unforeseen.push_back({.handle = handle, .data = true});
     if (unforeseen.empty()) return;
     leases_.changed(unforeseen,
-                    foreseen.victims ? std::nullopt : std::optional(attachment->session->number()));
+                    foreseen->victims ? std::nullopt : std::optional(attachment->session->number()));
   });
 }
 
@@ -274,8 +318,8 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
     return begin_look(std::move(admitted), std::span(&met, 1));
   }
   if (made) made(call.mutated_nodes());
-  // Who asked has given up: nobody would ever close the file.
-  if (incoming->cancelled()) {
+  // Nobody would ever close the file.
+  if (nobody_waits_for(admitted)) {
     if (call.reply.has_open()) ops::close_file(call, call.reply.open().open_id());
     if (call.opened_by_name != 0) ops::close_file(call, call.opened_by_name);
   }
@@ -299,16 +343,28 @@ void FileService::cancel_wait(LockWaitId wait) {
   if (!workers_.submit(Lane::kMetadata, [this, wait] { locks_.cancel(wait); })) locks_.cancel(wait);
 }
 
-bool FileService::begin_once(const Incoming& incoming, Session& session) {
-  const schema::Request& request = incoming->message();
-  return begin_in(session.replies(), request.sequence(), request.sequence_done(), incoming);
+// Over a connection that is gone it is asked for again, and told what is remembered here.
+bool FileService::nobody_waits_for(const Admitted& call) const {
+  if (!call.incoming->cancelled()) return false;
+  if (!runs_once_here(*call.operation, call.incoming->message())) return true;
+  const std::lock_guard lock(mutex_);
+  return attachment_of(call.attachment->peer.connection) != nullptr && !is_astray(*call.attachment);
+}
+
+bool FileService::begin_once(const Admitted& call) {
+  const schema::Request& request = call.incoming->message();
+  // Weak: the attachment holds the session, which holds the memory.
+  return begin_in(call.attachment->session->replies(), request.sequence(), request.sequence_done(),
+                  call.incoming, [incoming = call.incoming, weak = std::weak_ptr(call.attachment)] {
+                    const auto attachment = weak.lock();
+                    return attachment && !incoming->cancelled() && !is_astray(*attachment);
+                  });
 }
 
 bool FileService::begin_in(ReplyMemory& memory, std::uint64_t sequence, std::uint64_t done_below,
-                           const Incoming& incoming) {
-  const auto verdict = memory.begin(sequence, done_below, [incoming](const schema::Reply& reply) {
-    incoming->reply(schema::Reply(reply));
-  });
+                           const Incoming& incoming, ReplyMemory::Wanted wanted) {
+  const auto answer = [incoming](const schema::Reply& reply) { incoming->reply(schema::Reply(reply)); };
+  const auto verdict = memory.begin(sequence, done_below, answer, std::move(wanted));
   switch (verdict) {
     case ReplyMemory::Verdict::kRun:
       return true;

@@ -22,6 +22,7 @@
 
 #include "fsserver/access_store.h"
 #include "fsserver/call.h"
+#include "fsserver/change_gate.h"
 #include "fsserver/change_watch.h"
 #include "fsserver/export.h"
 #include "fsserver/lease_keeper.h"
@@ -138,7 +139,8 @@ class FileService : public rpc::Service {
   };
 
   static void refuse(WaitingCall& waiting, ErrorCode code, std::string why);
-  // It came over a lane of a session without a main connection: the client asks again over another.
+  // It came over a lane of a session without a main connection, or over a main connection that another has
+  // taken the place of: the client asks again over another, or has.
   [[nodiscard]] static bool is_astray(const Attachment& attachment);
   // With admission_ held.
   void hold_back(const Waiting& waiting);
@@ -154,7 +156,9 @@ class FileService : public rpc::Service {
     std::vector<BodyBudget::Reservation> reservations;
     std::optional<LogTerms> log = std::nullopt;  // it is an entry of a LOG
     bool looked_twice = false;
+    ChangeGate::Pass pass = {};  // of a change that is being carried out
   };
+  using SharedAdmitted = std::shared_ptr<Admitted>;
   void run(Admitted call);
   // Takes back what others have exclusively of the directories; then, maybe later, goes on.
   void begin_look(Admitted call, std::span<const std::string_view> directories);
@@ -165,16 +169,23 @@ class FileService : public rpc::Service {
   struct Foreseen {
     std::vector<NodeChange> changes;
     bool victims = false;  // also the files whose names it takes away
+    LeaseKeeper::Change change{};
   };
-  void finish_change(Admitted call, LeaseKeeper::Change change, const Foreseen& foreseen);
+  using SharedForeseen = std::shared_ptr<Foreseen>;
+  // Carries it out, if it is still wanted; later, if what came over an older connection is not done yet.
+  // `foreseen`: null: nobody has leases.
+  void finish_change(const SharedAdmitted& call, const SharedForeseen& foreseen);
+  [[nodiscard]] ChangeGate::Verdict enter_gate(Admitted& call);
+  // Its client has no use for what was opened for it.
+  [[nodiscard]] bool nobody_waits_for(const Admitted& call) const;
   // Once it is done and before it is answered, with the handles of the nodes that it has changed.
   using Made = std::function<void(const std::vector<std::string>& changed)>;
   void carry_out(Admitted call, const Made& made);
   void cancel_wait(LockWaitId wait);
-  [[nodiscard]] static bool begin_once(const Incoming& incoming, Session& session);
+  [[nodiscard]] static bool begin_once(const Admitted& call);
   // True: it is new, and to be carried out. Else it has been answered, or will be.
   [[nodiscard]] static bool begin_in(ReplyMemory& memory, std::uint64_t sequence, std::uint64_t done_below,
-                                     const Incoming& incoming);
+                                     const Incoming& incoming, ReplyMemory::Wanted wanted = nullptr);
   void execute(const Operation& operation, Call& call);
 
   // LOGs: file_service_log.cc.
@@ -217,10 +228,12 @@ class FileService : public rpc::Service {
   void end(Session& session);
 
   // With mutex_ held.
+  // `gate`: that of the session whose place it takes; null: of none.
   [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment,
-                                                             const std::string& name);
+                                                             const std::string& name,
+                                                             std::shared_ptr<ChangeGate> gate);
   [[nodiscard]] SessionEntry* entry_of(const Attachment& attachment);
-  void note_main(const std::shared_ptr<Attachment>& attachment);
+  [[nodiscard]] std::optional<rpc::ConnectionId> note_main(const std::shared_ptr<Attachment>& attachment);
   void leave_session(const Attachment& attachment);
   [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;

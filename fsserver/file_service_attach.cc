@@ -154,6 +154,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   const auto watch = watch_of(*exported);
   std::uint64_t lease_floor = 0;
   bool replaced = false;
+  std::optional<rpc::ConnectionId> superseded;
   {
     const std::lock_guard lock(mutex_);
     attachment->watch = watch;
@@ -175,7 +176,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       }
       attachments_[connection] = attachment;
       known->second = true;
-      note_main(attachment);
+      superseded = note_main(attachment);
       // With the mutex held: a disconnect that comes now must come after it.
       if (attachment->leases) {
         const auto terms = leases_.attach(attachment->session->number(), connection, *exported);
@@ -184,6 +185,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       }
     }
   }
+  if (superseded) leases_.cut(*superseded, "the mount is here by another connection");
   if (replaced || watch_of(*exported) != watch) return attach(incoming);
   if (!watch && request.leases()) lease_floor = leases_.refuse(attachment->session->number());
   spdlog::info("{} '{}' mounts '{}' {}{}", attachment->peer.address, attachment->client_name,
@@ -254,7 +256,7 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
     if (entry == sessions_.end()) {
       const std::string name =
           attachment.peer.key.to_text() + "-" + crypto::base64url_encode(as_byte_span(request.session()));
-      TUSK_ASSIGN(auto session, new_session(attachment, name));
+      TUSK_ASSIGN(auto session, new_session(attachment, name, outdated ? outdated->gate() : nullptr));
       entry = sessions_.emplace(key, SessionEntry{.session = std::move(session)}).first;
       resumed = false;
     }
@@ -268,7 +270,8 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
 }
 
 Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& attachment,
-                                                          const std::string& name) {
+                                                          const std::string& name,
+                                                          std::shared_ptr<ChangeGate> gate) {
   if (sessions_.size() >= options_.sessions_max)
     return fail(ErrorCode::kLimitExceeded, "the server has as many mounts as it may have");
   const auto client = attachment.peer.key;
@@ -282,7 +285,7 @@ Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& atta
     descriptors_of_[client] = descriptors;
   }
   return std::make_shared<Session>(++last_session_, name, attachment.exported, std::move(descriptors),
-                                   lockers_.get());
+                                   lockers_.get(), gate ? std::move(gate) : std::make_shared<ChangeGate>());
 }
 
 schema::Reply FileService::welcome(const Attachment& attachment, schema::Node root, bool resumed) const {
@@ -310,7 +313,8 @@ void FileService::detach(const rpc::Peer& peer) {
   {
     const std::lock_guard lock(mutex_);
     const auto attachment = attachment_of(peer.connection);
-    if (!attachment) return;
+    // What ends late does not end what goes on by another connection.
+    if (!attachment || is_astray(*attachment)) return;
     session = attachment->session;
     spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name,
                  attachment->exported->name());
@@ -367,8 +371,17 @@ FileService::SessionEntry* FileService::entry_of(const Attachment& attachment) {
   return entry == sessions_.end() ? nullptr : &entry->second;
 }
 
-void FileService::note_main(const std::shared_ptr<Attachment>& attachment) {
-  if (SessionEntry* const entry = entry_of(*attachment)) entry->main = attachment;
+// Returns the connection whose place it takes, unless that is gone.
+std::optional<rpc::ConnectionId> FileService::note_main(const std::shared_ptr<Attachment>& attachment) {
+  const rpc::ConnectionId connection = attachment->peer.connection;
+  attachment->session->gate()->let_in(connection);
+  SessionEntry* const entry = entry_of(*attachment);
+  if (entry == nullptr) return std::nullopt;
+  const auto before = entry->main.lock();
+  entry->main = attachment;
+  if (!before || before->peer.connection == connection) return std::nullopt;
+  return attachment_of(before->peer.connection) == before ? std::optional(before->peer.connection)
+                                                          : std::nullopt;
 }
 
 void FileService::leave_session(const Attachment& attachment) {

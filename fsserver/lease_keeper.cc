@@ -71,6 +71,11 @@ void LeaseKeeper::end(SessionNumber session) {
   run(ready);
 }
 
+void LeaseKeeper::cut(rpc::ConnectionId connection, std::string reason) {
+  const std::lock_guard lock(clients_mutex_);
+  if (clients_ != nullptr) clients_->disconnect(connection, std::move(reason));
+}
+
 std::uint64_t LeaseKeeper::refuse(SessionNumber session) {
   std::uint64_t newest = 0;
   {

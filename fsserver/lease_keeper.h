@@ -43,6 +43,8 @@ class LeaseKeeper {
   // Not if it has another connection by now.
   void disconnect(SessionNumber session, rpc::ConnectionId connection);
   void end(SessionNumber session);
+  // Ends a connection that nobody is at the other end of any more.
+  void cut(rpc::ConnectionId connection, std::string reason);
   // It gets no leases any more. Returns the floor to tell; 0: it had none.
   [[nodiscard]] std::uint64_t refuse(SessionNumber session);
 

@@ -118,7 +118,9 @@ Result<std::uint64_t> run(const rpc::IncomingCall& incoming, Copy copy) {
   std::uint64_t copied = 0;
   bool punches = true;
   bool ends_in_hole = false;
-  while (copy.length > 0 && io::now() < deadline && !incoming.cancelled()) {
+  // Something in any case: nothing would tell its end to who asks again because its connection was lost.
+  const auto may_stop = [&] { return copied > 0 && (io::now() >= deadline || incoming.cancelled()); };
+  while (copy.length > 0 && !may_stop()) {
     const Extent extent = extent_at(copy);
     std::uint64_t step = extent.length;
     if (extent.hole && punches) {

@@ -1,17 +1,20 @@
 #include "fsserver/reply_memory.h"
 
+#include <algorithm>
+
 #include "proto/base/check.h"
 
 namespace tusk::server {
 
-ReplyMemory::Verdict ReplyMemory::begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer) {
+ReplyMemory::Verdict ReplyMemory::begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer,
+                                        Wanted wanted) {
   std::unique_lock lock(mutex_);
   if (done_below > done_below_) forget_below(done_below);
   if (const auto known = entries_.find(sequence); known != entries_.end()) {
     Entry& entry = known->second;
     if (!entry.reply) {
-      std::optional<Answer> replaced;  // let go after the mutex
-      entry.waiting.push_back(std::move(answer));
+      std::optional<Repeat> replaced;  // let go after the mutex
+      entry.waiting.push_back({std::move(answer), std::move(wanted)});
       // The oldest came by a connection that has long been lost: a client has one at a time.
       if (entry.waiting.size() > kRepeatsWaitingMax) {
         replaced = std::move(entry.waiting.front());
@@ -54,7 +57,7 @@ void ReplyMemory::make_room() {
 
 void ReplyMemory::finish(std::uint64_t sequence, const schema::Reply& reply) {
   std::string encoded = reply.SerializeAsString();
-  std::deque<Answer> waiting;
+  std::deque<Repeat> waiting;
   {
     const std::lock_guard lock(mutex_);
     const auto known = entries_.find(sequence);
@@ -67,7 +70,20 @@ void ReplyMemory::finish(std::uint64_t sequence, const schema::Reply& reply) {
       known->second.reply = std::move(encoded);
     }
   }
-  for (Answer& answer : waiting) answer(reply);
+  for (Repeat& repeat : waiting) repeat.answer(reply);
+}
+
+bool ReplyMemory::withdraw(std::uint64_t sequence) {
+  std::deque<Repeat> dropped;  // let go after the mutex
+  const std::lock_guard lock(mutex_);
+  const auto known = entries_.find(sequence);
+  if (known == entries_.end()) return true;
+  TUSK_CHECK(!known->second.reply);
+  const auto wanted = [](const Repeat& repeat) { return !repeat.wanted || repeat.wanted(); };
+  if (std::ranges::any_of(known->second.waiting, wanted)) return false;
+  dropped = std::move(known->second.waiting);
+  entries_.erase(known);
+  return true;
 }
 
 std::size_t ReplyMemory::size() const {

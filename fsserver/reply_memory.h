@@ -38,6 +38,8 @@ class ReplyMemory {
   explicit ReplyMemory(Bounds bounds) : bounds_(bounds) {}
 
   using Answer = std::move_only_function<void(const schema::Reply&)>;
+  // Whether who came with a repeat still waits for its answer. Asked with the memory's mutex held.
+  using Wanted = std::function<bool()>;
 
   enum class Verdict : std::uint8_t {
     kRun,        // new: run it, then call finish()
@@ -47,7 +49,14 @@ class ReplyMemory {
     kFull,       // too many replies that the client has not confirmed; never with kForgetOldest
   };
   // `done_below`: replies of smaller sequences may be forgotten.
-  [[nodiscard]] Verdict begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer);
+  // `wanted`: null: always.
+  [[nodiscard]] Verdict begin(std::uint64_t sequence, std::uint64_t done_below, Answer answer,
+                              Wanted wanted = nullptr);
+
+  // Who sent what begin() said to run waits for it no longer, and nothing of it is done yet. True: it is not
+  // to be done, and as if it had never come. False: a repeat has come that is wanted, so it is to be done for
+  // that.
+  [[nodiscard]] bool withdraw(std::uint64_t sequence);
 
   // Remembers the reply of what begin() said to run, and answers repeats that came meanwhile.
   void finish(std::uint64_t sequence, const schema::Reply& reply);
@@ -55,9 +64,13 @@ class ReplyMemory {
   [[nodiscard]] std::size_t size() const;
 
  private:
+  struct Repeat {
+    Answer answer;
+    Wanted wanted;
+  };
   struct Entry {
     std::optional<std::string> reply;  // encoded; none yet: in progress
-    std::deque<Answer> waiting;
+    std::deque<Repeat> waiting;
   };
   // With mutex_ held.
   void forget_below(std::uint64_t sequence);

@@ -18,11 +18,13 @@ std::uint64_t first_open_id() {
 }  // namespace
 
 Session::Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported,
-                 std::shared_ptr<Quota> descriptors, const LockingSessions* lockers)
+                 std::shared_ptr<Quota> descriptors, const LockingSessions* lockers,
+                 std::shared_ptr<ChangeGate> gate)
     : number_(number),
       name_(std::move(name)),
       export_(std::move(exported)),
       descriptors_(std::move(descriptors)),
+      gate_(std::move(gate)),
       lockers_(lockers),
       next_open_id_(first_open_id()) {}
 

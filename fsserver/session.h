@@ -15,6 +15,7 @@
 
 #include "fsserver/aliases.h"
 #include "fsserver/attributes.h"
+#include "fsserver/change_gate.h"
 #include "fsserver/export.h"
 #include "fsserver/fd.h"
 #include "fsserver/lock_table.h"
@@ -48,14 +49,16 @@ class Session {
  public:
   // `number` is unique in the process, `name` among all sessions there ever are. `descriptors`: what the
   // client may have open in all its sessions. `lockers`: where it is noted that this session locks; may be
-  // null.
+  // null. `gate`: that of the session whose place it takes, or a new one.
   Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported,
-          std::shared_ptr<Quota> descriptors, const LockingSessions* lockers);
+          std::shared_ptr<Quota> descriptors, const LockingSessions* lockers,
+          std::shared_ptr<ChangeGate> gate = std::make_shared<ChangeGate>());
 
   [[nodiscard]] std::uint64_t number() const { return number_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Export& exported() const { return *export_; }
   [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return descriptors_; }
+  [[nodiscard]] const std::shared_ptr<ChangeGate>& gate() const { return gate_; }
   [[nodiscard]] ReplyMemory& replies() { return replies_; }
   // Of LOGs, by their numbers.
   [[nodiscard]] ReplyMemory& log_replies() { return log_replies_; }
@@ -110,6 +113,7 @@ class Session {
   const std::string name_;
   const std::shared_ptr<Export> export_;
   const std::shared_ptr<Quota> descriptors_;
+  const std::shared_ptr<ChangeGate> gate_;
   ReplyMemory replies_;
   ReplyMemory log_replies_{kOfLogs};
   LogTurns log_turns_;

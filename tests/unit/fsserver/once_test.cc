@@ -173,5 +173,29 @@ TEST(ReplyMemory, KeepsWhatIsStillRunningWhateverTheClientSays) {
   EXPECT_EQ(memory.size(), 0u);
 }
 
+TEST(ReplyMemory, WhatIsWithdrawnHasNeverCome) {
+  ReplyMemory memory;
+  EXPECT_EQ(memory.begin(1, 0, [](const schema::Reply&) {}), ReplyMemory::Verdict::kRun);
+  EXPECT_TRUE(memory.withdraw(1));
+  EXPECT_EQ(memory.size(), 0u);
+  EXPECT_EQ(memory.begin(1, 0, [](const schema::Reply&) {}), ReplyMemory::Verdict::kRun);
+}
+
+TEST(ReplyMemory, WhatARepeatWaitsForIsNotWithdrawn) {
+  ReplyMemory memory;
+  const auto ignore = [](const schema::Reply&) {};
+  bool wanted = true;
+  bool answered = false;
+  EXPECT_EQ(memory.begin(1, 0, ignore), ReplyMemory::Verdict::kRun);
+  EXPECT_EQ(memory.begin(1, 0, ignore, [] { return false; }), ReplyMemory::Verdict::kJoined);
+  EXPECT_EQ(memory.begin(
+                1, 0, [&](const schema::Reply&) { answered = true; }, [&] { return wanted; }),
+            ReplyMemory::Verdict::kJoined);
+  EXPECT_FALSE(memory.withdraw(1));
+  wanted = false;
+  EXPECT_TRUE(memory.withdraw(1));
+  EXPECT_FALSE(answered);
+}
+
 }  // namespace
 }  // namespace tusk::server

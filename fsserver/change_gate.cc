@@ -1,13 +1,18 @@
 #include "fsserver/change_gate.h"
 
+#include <algorithm>
+
 namespace tusk::server {
 
-void ChangeGate::let_in(rpc::ConnectionId connection) {
+bool ChangeGate::let_in(rpc::ConnectionId connection, std::uint64_t attempt) {
   const std::lock_guard lock(mutex_);
-  if (connection == current_.load()) return;
+  if (attempt != 0 && attempt < attempt_) return false;
+  attempt_ = std::max(attempt_, attempt);
+  if (connection == current_.load()) return true;
   current_ = connection;
   ++generation_;
   older_ += std::exchange(inside_, 0);
+  return true;
 }
 
 ChangeGate::Entry ChangeGate::enter(rpc::ConnectionId by) {

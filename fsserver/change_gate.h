@@ -56,8 +56,10 @@ class ChangeGate : public std::enable_shared_from_this<ChangeGate> {
   };
 
   // The newest connection, over which changes are made from now on. Again the same one: nothing happens.
-  void let_in(rpc::ConnectionId connection);
-  // The one that let_in() was told last. Waits for nobody.
+  // `attempt`: the client's number of it; 0: it does not say. False, and nothing happens: there was one of a
+  // higher number.
+  [[nodiscard]] bool let_in(rpc::ConnectionId connection, std::uint64_t attempt = 0);
+  // The one that was let in last. Waits for nobody.
   [[nodiscard]] rpc::ConnectionId current() const { return current_.load(); }
 
   [[nodiscard]] Entry enter(rpc::ConnectionId by);
@@ -71,6 +73,7 @@ class ChangeGate : public std::enable_shared_from_this<ChangeGate> {
   std::atomic<rpc::ConnectionId> current_{};  // written with mutex_ held
   std::mutex mutex_;
   std::uint64_t generation_ = 0;                          // of connections
+  std::uint64_t attempt_ = 0;                             // the highest
   std::uint64_t inside_ = 0;                              // by the current one
   std::uint64_t older_ = 0;                               // inside by older ones
   std::vector<std::move_only_function<void()>> waiting_;  // only while older_ > 0

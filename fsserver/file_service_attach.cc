@@ -165,6 +165,11 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       leave_session(*attachment);
       return fail(ErrorCode::kConnectionLost);
     }
+    // Two attaches may overtake each other: the client is at the other end of the newer one.
+    if (!attachment->session->gate()->let_in(connection, request.attempt())) {
+      leave_session(*attachment);
+      return fail(ErrorCode::kConnectionLost, "the mount is here by a newer connection");
+    }
     // Its rights may be others now, and replace_exports() has not seen this attachment.
     replaced = find_export(exported->name()) != attachment->exported;
     if (replaced) {
@@ -374,7 +379,6 @@ FileService::SessionEntry* FileService::entry_of(const Attachment& attachment) {
 // Returns the connection whose place it takes, unless that is gone.
 std::optional<rpc::ConnectionId> FileService::note_main(const std::shared_ptr<Attachment>& attachment) {
   const rpc::ConnectionId connection = attachment->peer.connection;
-  attachment->session->gate()->let_in(connection);
   SessionEntry* const entry = entry_of(*attachment);
   if (entry == nullptr) return std::nullopt;
   const auto before = entry->main.lock();

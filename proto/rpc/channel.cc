@@ -113,7 +113,8 @@ class ChannelOverUdp final : public Channel {
     return {from_errno(EACCES), refused_text() + ": " + refusal_->context};
   }
   void apply_outage_policy(TimePoint now);
-  void give_up(const Error& error);
+  // True: some calls have failed by it.
+  bool give_up(const Error& error);
   [[nodiscard]] TimePoint unreachable_since(TimePoint now) const;
   void arm_timer(TimePoint now);
   void leave(const Error& error);
@@ -369,6 +370,7 @@ void ChannelOverUdp::handle_event(transport::Event& event, TimePoint now) {
 void ChannelOverUdp::attach() {
   schema::Request request;
   *request.mutable_attach() = options_.attach;
+  if (!lane()) request.mutable_attach()->set_attempt(connections_);
   if (events_.reattaching) events_.reattaching(*request.mutable_attach());
   // A server unpacks nothing for those it does not know yet.
   const Result<SharedBytes> header = encode_message(request, Packing::kNever);
@@ -524,13 +526,17 @@ void ChannelOverUdp::apply_outage_policy(TimePoint now) {
   if (since == kNever || now - since < *outage_.fail_after) return;
   // Its own path may be all that is gone: its calls go on over the main connection, which has the last word.
   if (lane()) return handle_lost(ErrorCode::kUnreachable, "no answer", now);
-  give_up({ErrorCode::kTimedOut,
-           "the server has been out of reach for " + std::to_string(outage_.fail_after->count()) + " s"});
+  const bool some = give_up({ErrorCode::kTimedOut, "the server has been out of reach for " +
+                                                       std::to_string(outage_.fail_after->count()) + " s"});
+  // What was given up may yet arrive, and must not be done beside what is asked for in its place: another
+  // connection's attach takes care of that.
+  if (some && state_ == State::kReady) handle_lost(ErrorCode::kUnreachable, "no answer", now);
 }
 
-void ChannelOverUdp::give_up(const Error& error) {
-  calls_.fail_in_outage(error);
+bool ChannelOverUdp::give_up(const Error& error) {
+  const bool some = calls_.fail_in_outage(error);
   if (events_.gave_up) events_.gave_up(error);
+  return some;
 }
 
 // ---------------------------------------------------------------- from other threads

@@ -93,13 +93,14 @@ void OutgoingCalls::fail_all(const Error& error) {
   for (auto& [id, entry] : calls) entry.call.done(std::unexpected(error));
 }
 
-void OutgoingCalls::fail_in_outage(const Error& error) {
+bool OutgoingCalls::fail_in_outage(const Error& error) {
   std::vector<Completion> failed;
   for (auto place = calls_.begin(); place != calls_.end();) {
     const auto found = place++;
     if (!found->second.call.outlives_outages) failed.push_back(take(found));
   }
   for (Completion& done : failed) done(std::unexpected(error));
+  return !failed.empty();
 }
 
 }  // namespace tusk::rpc

@@ -16,14 +16,15 @@ constexpr rpc::ConnectionId kNewest(3);
 
 class ChangeGates : public testing::Test {
  protected:
-  void SetUp() override { gate->let_in(kOldest); }
+  void SetUp() override { let_in(kOldest); }
+  void let_in(rpc::ConnectionId connection) { EXPECT_TRUE(gate->let_in(connection)); }
   const std::shared_ptr<ChangeGate> gate = std::make_shared<ChangeGate>();
 };
 
 TEST_F(ChangeGates, LetInTheNewestConnectionOnly) {
   EXPECT_EQ(gate->enter(kOldest).verdict, Verdict::kIn);
   EXPECT_EQ(gate->enter(kNewer).verdict, Verdict::kOutdated);
-  gate->let_in(kNewer);
+  let_in(kNewer);
   EXPECT_EQ(gate->current(), kNewer);
   EXPECT_EQ(gate->enter(kOldest).verdict, Verdict::kOutdated);
   EXPECT_EQ(gate->enter(kNewer).verdict, Verdict::kIn);
@@ -32,8 +33,8 @@ TEST_F(ChangeGates, LetInTheNewestConnectionOnly) {
 TEST_F(ChangeGates, HaveTheNewOneWaitForAllThatAreInsideByOlderOnes) {
   int ready = 0;
   std::optional<ChangeGate::Entry> first = gate->enter(kOldest);
-  gate->let_in(kNewer);
-  gate->let_in(kNewest);
+  let_in(kNewer);
+  let_in(kNewest);
   std::optional<ChangeGate::Entry> more;
   EXPECT_EQ(gate->enter(kNewest).verdict, Verdict::kWait);
   EXPECT_TRUE(gate->wait([&] {
@@ -50,18 +51,26 @@ TEST_F(ChangeGates, HaveTheNewOneWaitForAllThatAreInsideByOlderOnes) {
 
 TEST_F(ChangeGates, DoNotHoldUpOneConnectionBehindItself) {
   const auto one = gate->enter(kOldest);
-  gate->let_in(kOldest);
+  let_in(kOldest);
   const auto two = gate->enter(kOldest);
   EXPECT_EQ(two.verdict, Verdict::kIn);
 }
 
 TEST_F(ChangeGates, KnowWhoCameInWhenEvenIfAConnectionIsTheNewestAgain) {
   std::optional<ChangeGate::Entry> old = gate->enter(kOldest);
-  gate->let_in(kNewer);
-  gate->let_in(kOldest);
+  let_in(kNewer);
+  let_in(kOldest);
   EXPECT_EQ(gate->enter(kOldest).verdict, Verdict::kWait);
   old.reset();
   EXPECT_EQ(gate->enter(kOldest).verdict, Verdict::kIn);
+}
+
+TEST_F(ChangeGates, GoByTheClientsOwnNumbersWhereItSaysThem) {
+  EXPECT_TRUE(gate->let_in(kNewest, 3));
+  EXPECT_FALSE(gate->let_in(kNewer, 2));
+  EXPECT_EQ(gate->current(), kNewest);
+  EXPECT_TRUE(gate->let_in(kNewest, 3));
+  EXPECT_TRUE(gate->let_in(kNewer));
 }
 
 TEST_F(ChangeGates, OutliveTheirSession) {

@@ -83,6 +83,7 @@ Answer Mount::attach() {
   attach.set_log_answered_beyond(setup_.log_answered_beyond);
   for (const schema::LockRequest& lock : setup_.locks) *attach.add_locks() = lock;
   attach.set_lane(setup_.lane);
+  attach.set_attempt(setup_.attempt);
   Answer answer = call(request);
   attached_ = answer.reply.attach();
   return answer;

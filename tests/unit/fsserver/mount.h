@@ -70,6 +70,7 @@ struct MountSetup {
   std::string log_answered_beyond = {};
   std::vector<schema::LockRequest> locks;  // held since before
   bool lane = false;                       // a further connection of the session
+  std::uint64_t attempt = 0;
 };
 
 // One client's connection. Methods named after operations send one and wait for its answer.

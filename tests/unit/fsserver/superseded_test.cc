@@ -150,6 +150,22 @@ TEST_F(SupersededWithLeases, WhatComesOverItLateIsRefused) {
   EXPECT_OK(again->getattr(file));
 }
 
+// Its packets were under way for longer than those of the one that came after it.
+TEST_F(SupersededWithLeases, AnAttachThatIsOvertakenByANewerOneTakesNobodysPlace) {
+  const auto of_number = [](std::uint64_t attempt) {
+    MountSetup setup = writers();
+    setup.attempt = attempt;
+    return setup;
+  };
+  again.emplace(server, of_number(3));
+  pushes.cut.clear();
+  EXPECT_ERROR(Mount(server, of_number(2)).attach(), ErrorCode::kConnectionLost);
+  EXPECT_TRUE(pushes.cut.empty());
+  EXPECT_OK(again->getattr(file));
+  Mount newest(server, of_number(4));
+  EXPECT_OK(newest.getattr(file));
+}
+
 // Nothing copied is the end of the file to who asked.
 TEST_F(SupersededWithLeases, ACopyThatItsRepeatWaitsForCopiesSomething) {
   write_file(dir / "source", "bytes");

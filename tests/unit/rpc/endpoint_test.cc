@@ -38,6 +38,7 @@ class TestService final : public Service {
             return call->reply_error(refusal_->code, refusal_->context);
           }
           connection_ = call->peer().connection;
+          attempts_.push_back(request.attach().attempt());
           if (keeps_waiting_) {
             held_.push_back(std::move(call));
             changed_.notify_all();
@@ -106,6 +107,7 @@ class TestService final : public Service {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<IncomingCall>> held_;
   ConnectionId connection_;
+  std::vector<std::uint64_t> attempts_;
   std::optional<Error> refusal_;  // of who would attach
   bool left_for_good_ = false;
   bool frozen_ = false;
@@ -306,6 +308,8 @@ TEST_F(EndpointTest, OneThatTheServerDisconnectsComesBack) {
   endpoint_->disconnect(service_.connection_, "once more");
   ASSERT_TRUE(service_.wait_for([](TestService& s) { return s.disconnects_ == 1; }));
   EXPECT_FALSE(service_.left_for_good_);
+  EXPECT_TRUE(finish(*channel, read_request(allocate_bytes(10))));
+  EXPECT_EQ(service_.attempts_, (std::vector<std::uint64_t>{1, 2})) << "by which it knows the newest";
 }
 
 TEST_F(EndpointTest, AServerThatIsSilentIsNoticedWhileItIsStillConnected) {
@@ -511,6 +515,21 @@ TEST_F(EndpointTest, AnOutagePolicyEndsTheWait) {
   EXPECT_EQ(lasting.wait_for(0s), std::future_status::timeout);
   start_server("127.0.0.1:" + std::to_string(port_));
   EXPECT_TRUE(lasting.get());
+}
+
+// The server may have it, or get it yet: only the attach of another connection tells it that it is not to be
+// done.
+TEST_F(EndpointTest, WhatWasGivenUpInAnOutageIsLeftBehindWithItsConnection) {
+  start_server("127.0.0.1:0");
+  ChannelOptions with_policy = options("127.0.0.1");
+  with_policy.outage.fail_after = std::chrono::seconds(1);
+  auto channel = Channel::connect(with_policy);
+  ASSERT_TRUE(channel);
+  service_.freeze(true);
+  EXPECT_EQ(finish(**channel, read_request(allocate_bytes(10))).error().code, ErrorCode::kTimedOut);
+  service_.freeze(false);
+  EXPECT_TRUE(finish(**channel, outliving_outages(read_request(allocate_bytes(10)))));
+  EXPECT_EQ(service_.attempts_.size(), 2u);
 }
 
 }  // namespace

@@ -15,8 +15,6 @@ namespace tusk::client {
 
 class KnownServers {
  public:
-  static constexpr std::size_t kServersMax = 100'000;
-
   explicit KnownServers(std::filesystem::path file) : file_(std::move(file)) {}
 
   // kBadConfig, with the line, for a file that cannot be understood; no file: nullopt.

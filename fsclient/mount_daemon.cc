@@ -14,6 +14,7 @@
 
 #include "fsclient/disk_folder.h"
 #include "fsclient/filesystem.h"
+#include "fsclient/known_paths.h"
 #include "fsclient/known_servers.h"
 #include "fsclient/mount.h"
 #include "fsclient/mount_place.h"
@@ -72,7 +73,7 @@ Result<crypto::Identity> load_identity(const MountSettings& settings) {
 
 // The URL's fingerprint, else what is pinned, else whatever answers (and that is pinned then).
 Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, const crypto::Identity& identity,
-                                              const KnownServers& known) {
+                                              const KnownServers& known, const KnownPaths& paths) {
   const std::string server = server_name_of(settings.url);
   std::optional<crypto::Fingerprint> expected = settings.url.fingerprint;
   if (!expected) {
@@ -85,7 +86,8 @@ Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, con
                               .attach = attach_of(settings),
                               .outage = settings.outage,
                               .connect_timeout = settings.connect_timeout,
-                              .background = settings.background};
+                              .background = settings.background,
+                              .remembered = paths.find(server)};
   TUSK_ASSIGN(std::unique_ptr<rpc::Channel> channel,
               rpc::connect_with_lanes(std::move(options), {.connections = settings.connections}));
   TUSK_ASSIGN(const std::optional<crypto::Fingerprint> pinned, known.find(server));
@@ -351,7 +353,8 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   TUSK_TRY(check_cache_place(settings.mountpoint, settings.cache_folder));
   TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));
   const KnownServers known(settings.state_directory / "known_servers");
-  TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known));
+  const KnownPaths paths(settings.state_directory / "known_paths");
+  TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known, paths));
   TUSK_TRY(check_outside_the_export(settings.mountpoint, channel->attached()));
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
     return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
@@ -365,6 +368,8 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   const bool wanted = endings.note_mounted(mounted);
   if (wanted) events.live();
   mounted.serve();
+  if (const auto saved = paths.remember(server_name_of(settings.url), channel->stats()); !saved)
+    spdlog::warn("what the path carries could not be remembered: {}", saved.error().message());
   endings.stop();
   spdlog::info("{} is unmounted", settings.mountpoint.string());
   if (!wanted) return fail(ErrorCode::kCancelled, "interrupted");

@@ -262,6 +262,7 @@ void ChannelOverUdp::connect(TimePoint now) {
   SecureConnection::ClientOptions options{*options_.identity, expected_key_, address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
   options.original_id_begins = id_begins_;
+  options.config.remembered = options_.remembered;
   if (options_.background) options.config.congestion = transport::CongestionKind::kBackground;
   auto secure = SecureConnection::client(options, now);
   if (!secure) return leave(secure.error());

@@ -14,6 +14,7 @@
 #include "proto/rpc/caller.h"
 #include "proto/rpc/path_stats.h"
 #include "proto/schema/tusk.pb.h"
+#include "proto/transport/remembered_path.h"
 
 namespace tusk::rpc {
 
@@ -37,6 +38,7 @@ struct ChannelOptions {
   // our first flight can answer it with a key of his own, and a laptop may pass through a foreign network.
   std::chrono::milliseconds other_key_believed = std::chrono::seconds(20);
   bool background = false;  // both sides send only what the line has left
+  std::optional<transport::RememberedPath> remembered = {};  // of the path to this server
 };
 
 // The path, and how things stand with the server at its end.

@@ -14,6 +14,7 @@ PathStats path_stats(const SecureConnection& connection, std::string peer_addres
   stats.queueing_delay = from.queueing;
   stats.send_bandwidth = from.send_bandwidth;
   stats.receive_bandwidth = from.receive_bandwidth;
+  stats.receive_best = from.receive_best;
   stats.loss = from.loss;
   stats.mtu = from.datagram_size;
   stats.bytes_sent = from.bytes_sent;

@@ -56,6 +56,9 @@ class CongestionController {
   // May change at any time.
   virtual void take_part(double) {}
 
+  // Bytes/s that this path has carried before: a hint, for a start that what is measured agrees with.
+  virtual void remember(double) {}
+
   // Bytes that may be in flight.
   [[nodiscard]] virtual ByteCount window() const = 0;
   // Bytes per second to pace at; > 0.

@@ -20,6 +20,8 @@ constexpr std::size_t kPathResponsesMax = 8;
 constexpr int kChallengeAttemptsMax = 5;
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
+constexpr double kReceiveRateWeight = 1.0 / 4;
+constexpr double kBytesPerKbit = 125;
 constexpr Duration kKeepAliveWaiting = 2s;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
@@ -54,6 +56,10 @@ Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now,
   if (rtt > Duration(0)) {
     rtt_.add(now, rtt);
     acks_.adapt_delay(rtt);
+  }
+  if (config_.remembered && config_.remembered->fits(rtt)) {
+    congestion_->remember(config_.remembered->sent);
+    received_before_ = config_.remembered->received;
   }
 }
 
@@ -193,6 +199,9 @@ void Connection::handle_settings(wire::PacketNumber number, const wire::Settings
         congestion_->take_part(
             1 / static_cast<double>(std::clamp<std::uint64_t>(setting.value, 1, wire::kFlowsMax)));
         break;
+      case wire::SettingKey::kReceived:
+        congestion_->remember(kBytesPerKbit * static_cast<double>(setting.value));
+        break;
       case wire::SettingKey::kFeatures:
         peer_takes_parity_ = (setting.value & wire::kFeatureParity) != 0;
         break;
@@ -294,6 +303,9 @@ void Connection::update_receive_rate(TimePoint now, std::size_t size) {
       receive_rate_ = std::max(rate, receive_rate_ / 2);
       receive_rate_at_ = now;
     }
+    // One interval alone may have been a burst.
+    receive_rate_mean_ += (rate - receive_rate_mean_) * kReceiveRateWeight;
+    receive_rate_best_ = std::max(receive_rate_best_, receive_rate_mean_);
     rate_interval_start_ = now;
     rate_interval_bytes_ = 0;
   }
@@ -437,6 +449,9 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
     if (config_.congestion == CongestionKind::kBackground)
       settings.settings.push_back(
           {static_cast<std::uint64_t>(wire::SettingKey::kPriority), wire::kPriorityBackground});
+    if (received_before_ > 0)
+      settings.settings.push_back({static_cast<std::uint64_t>(wire::SettingKey::kReceived),
+                                   static_cast<std::uint64_t>(received_before_ / kBytesPerKbit)});
     if (flows_) settings.settings.push_back({static_cast<std::uint64_t>(wire::SettingKey::kFlows), *flows_});
     write_frame(settings, writer);
     note(SentFrame::Kind::kSettings);
@@ -640,6 +655,7 @@ ConnectionStats Connection::stats() const {
   stats.send_bandwidth = congestion_->bandwidth();
   stats.capacity = congestion_->capacity();
   stats.receive_bandwidth = receive_rate_;
+  stats.receive_best = receive_rate_best_;
   stats.loss = loss_;
   stats.datagram_size = mtu_.datagram_size();
   stats.bytes_sent = bytes_sent_;

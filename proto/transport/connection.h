@@ -24,6 +24,7 @@
 #include "proto/transport/pacer.h"
 #include "proto/transport/path_mtu.h"
 #include "proto/transport/proactive_copies.h"
+#include "proto/transport/remembered_path.h"
 #include "proto/transport/rtt_estimator.h"
 #include "proto/transport/sent_packets.h"
 #include "proto/transport/tail_parity.h"
@@ -37,6 +38,7 @@ struct ConnectionConfig {
   std::uint32_t datagram_size_max = wire::kDatagramSizeMax;  // largest this side can send and receive
   CongestionKind congestion = CongestionKind::kModel;        // kBackground: the peer is asked for it, too
   std::uint64_t seed = 1;
+  std::optional<RememberedPath> remembered = {};  // counts where the round trip fits
   Allocate allocate_request = {};  // memory for what the peer asks
 };
 
@@ -68,6 +70,7 @@ struct ConnectionStats {
   double send_bandwidth = 0;     // bytes/s
   double capacity = 0;           // of the bottleneck, with the parts of others, bytes/s
   double receive_bandwidth = 0;  // bytes/s
+  double receive_best = 0;       // over some round trips, bytes/s
   double loss = 0;
   std::uint32_t datagram_size = 0;
   ByteCount bytes_sent = 0;
@@ -251,7 +254,10 @@ class Connection {
   // Received rate: the best of the last whole measuring intervals.
   TimePoint rate_interval_start_{};
   ByteCount rate_interval_bytes_ = 0;
+  double received_before_ = 0;  // over this path, bytes/s; 0: unknown
   double receive_rate_ = 0;
+  double receive_rate_mean_ = 0;  // of the last intervals
+  double receive_rate_best_ = 0;
   TimePoint receive_rate_at_{};
 
   std::vector<SentFrame> frames_;  // scratch of the packet being assembled

@@ -35,6 +35,12 @@ constexpr ByteCount kTrainPacketsLeast = 20;
 constexpr double kTrainsConfirmed = 0.9;
 constexpr double kTrainGrowth = 512;
 constexpr ByteCount kProbedMax = 512 << 10;
+// Of what the path has carried before, if a train tells at least so much of it; and no more than so many times what
+// a single one tells, or several.
+constexpr double kRememberedSafe = 0.97;
+constexpr double kRememberedAgrees = 0.6;
+constexpr double kTrainNoise = 1.35;
+constexpr double kTrainsNoise = 1.05;
 constexpr double kStartupLossMax = 0.15;
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
@@ -123,7 +129,7 @@ std::string_view ModelController::state() const {
 // What a few small packets reached says nothing of what the path would carry. Of what trains say a part:
 // those of a mount's other flows have said it, too.
 double ModelController::bandwidth() const {
-  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? part_ * trains_.safe_rate() : 0.0);
+  return std::max(pressed_ ? bandwidth_ : 0.0, state_ == State::kStartup ? start_rate() : 0.0);
 }
 
 double ModelController::extra_window() const {
@@ -303,6 +309,16 @@ void ModelController::raise_startup_cap() {
   const auto carried = static_cast<double>(std::max(train_bytes_min(), round));
   const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
   startup_cap_ = std::max(startup_cap_, cap);
+}
+
+// Of what trains say, and of what the path has carried before where they do not speak against it: a single one tells
+// too little by the receiver's noise, and several still by some.
+double ModelController::start_rate() const {
+  const double safe = trains_.safe_rate();
+  const double told = trains_.capacity();
+  if (told < kRememberedAgrees * remembered_) return part_ * safe;
+  const double most = (trains_.several() ? kTrainsNoise : kTrainNoise) * told;
+  return part_ * std::max(safe, std::min(kRememberedSafe * remembered_, most));
 }
 
 void ModelController::end_startup_round() {
@@ -577,7 +593,7 @@ void ModelController::control(const RttEstimator& rtt) {
 }
 
 void ModelController::control_startup(double round_trip) {
-  const double estimate = part_ * trains_.safe_rate();
+  const double estimate = start_rate();
   const auto initial = static_cast<double>(train_bytes_min());
   if (estimate <= 0 && bandwidth_ <= 0) {
     pacing_rate_ = std::max(kInitialRate, kStartupGain * initial / round_trip);

@@ -28,6 +28,7 @@ class ModelController final : public CongestionController {
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   void take_part(double part) override { part_ = part; }
+  void remember(double rate) override { remembered_ = rate; }
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
@@ -53,6 +54,7 @@ class ModelController final : public CongestionController {
   void sample_train(const AckEvent& event);
   void end_round(const AckEvent& event, RttEstimator& rtt);
   void raise_startup_cap();
+  [[nodiscard]] double start_rate() const;
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
   // True while nothing but what was lost is to be learnt.
@@ -110,6 +112,7 @@ class ModelController final : public CongestionController {
   int plateau_rounds_ = 0;
   double startup_cap_ = 0;  // no faster than so much more than the round before
   TrainCapacity trains_;
+  double remembered_ = 0;  // that the path has carried before, bytes/s; 0: nothing
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue

@@ -66,6 +66,7 @@ enum class SettingKey : std::uint8_t {
   kFeatures = 3,        // bits, below
   kPriority = 4,        // 1: background; the peer, too, sends only what the line has left
   kFlows = 5,           // so many connections have together what one would have beside others
+  kReceived = 6,        // kbit/s that have reached it over this path before, at best
 };
 constexpr std::uint64_t kFeatureParity = 1;  // it understands PARITY
 constexpr std::uint64_t kPriorityBackground = 1;

@@ -409,13 +409,14 @@ class Tuskd(_Logged):
 class Mount(_Logged):
     """`tusk mount` in namespace A, for the length of a with block. path is the mount point.
 
-    The end of the block unmounts with `tusk umount`; when that fails or takes longer than umount_seconds the
+    state: what the client remembers from mount to mount, else it is new. The end of the block unmounts with
+    `tusk umount`; when that fails or takes longer than umount_seconds the
     mount is torn down by force, and the block fails."""
 
-    def __init__(self, wan, url, path=None, options=(), env=None, umount_seconds=UMOUNT_SECONDS):
+    def __init__(self, wan, url, path=None, options=(), env=None, umount_seconds=UMOUNT_SECONDS, state=None):
         self.wan, self.url, self.options, self.env = wan, url, options, env or {}
         self.umount_seconds = umount_seconds
-        self._wanted_path = path
+        self._wanted_path, self._wanted_state = path, state
 
     def __enter__(self):
         self._open_folder("mount")
@@ -432,7 +433,7 @@ class Mount(_Logged):
         return self
 
     def _mount(self):
-        command = [program("tusk"), "mount", self.url, self.path, "--state-dir", self.folder / "state",
+        command = [program("tusk"), "mount", self.url, self.path, "--state-dir", self._wanted_state or self.folder / "state",
                    *(["-o", ",".join(self.options)] * bool(self.options))]
         with open(self.log_path, "ab") as log:
             process = popen_in(self.wan.ns_a, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

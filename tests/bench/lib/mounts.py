@@ -3,7 +3,7 @@
 import contextlib
 
 from lib.measuring import check_digest, timed
-from harness import HarnessError, Mount, Tuskd
+from harness import HarnessError, Mount, Tuskd, wait_until
 from progress import Progress
 
 OUT, INTO = "out of", "into"
@@ -17,6 +17,17 @@ def mounted(line, export, at=(), mount_options=(), **settings):
     with line.wan(at, **settings) as wan, Tuskd(wan, export) as server, \
             Mount(wan, server.url, options=mount_options, umount_seconds=UMOUNT_SECONDS) as mount:
         yield wan, server, mount
+
+
+@contextlib.contextmanager
+def mounted_again(line, export, state, first, **settings):
+    """The same, of a path that a mount of before has made known: `first`, called with its wan and it, used it."""
+    with line.wan(**settings) as wan, Tuskd(wan, export) as server:
+        with Mount(wan, server.url, umount_seconds=UMOUNT_SECONDS, state=state) as mount:
+            first(wan, mount)
+        wait_until((state / "known_paths").exists, UMOUNT_SECONDS, "the client's memory of its path")
+        with Mount(wan, server.url, umount_seconds=UMOUNT_SECONDS, state=state) as mount:
+            yield wan, server, mount
 
 
 def copy_large(wan, mount, folder, name, size, wanted, direction, limit):

@@ -1,0 +1,24 @@
+// What a path has carried before, by which the next connection over it may start (careful resume,
+// draft-ietf-tsvwg-careful-resume: reconnaissance, then no more than what was seen before, then validation).
+//
+// It is a hint and no more: nothing is sent on the strength of it before a round trip like the one of then, and a
+// packet train of this connection that agrees (ModelController).
+#pragma once
+
+#include "proto/base/time.h"
+
+namespace tusk::transport {
+
+struct RememberedPath {
+  Duration round_trip{};  // without queues
+  double sent = 0;        // bytes/s of UDP payload at best; 0: unknown
+  double received = 0;    // likewise
+
+  // A path of another length is another path.
+  [[nodiscard]] bool fits(Duration measured) const {
+    constexpr Duration kNoise = std::chrono::milliseconds(2);
+    return measured + kNoise >= round_trip * 3 / 4 && measured <= round_trip * 4 / 3 + kNoise;
+  }
+};
+
+}  // namespace tusk::transport

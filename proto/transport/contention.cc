@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tusk::transport {
 namespace {
@@ -18,6 +19,12 @@ constexpr double kCrowdedQueues = 3;
 constexpr double kCrowdedQueuesShort = 4;
 constexpr double kCrowdMax = 1.5;  // a flow that starts makes a long queue for some round trips
 constexpr double kCrowdWeight = 1.0 / 6;
+// The queue of flows of ours that start, one after the other, is as long as that of one that fills buffers,
+// but goes. Who takes it for that insists, and then all do, against each other. So for a while after a queue
+// jumped up more is needed to notice: whoever fills buffers is still there then.
+constexpr int kJoiningRounds = 16;
+constexpr double kCrowdWeightJoining = 1.0 / 16;
+constexpr int kJumpQueues = 3;  // usual ones, by which a queue became longer within two rounds
 // For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice.
 constexpr double kCrowdedQueuesWary = 1.5;
 constexpr double kCrowdWeightWary = 1.0 / 3;
@@ -61,11 +68,19 @@ double crowd_of_extras(double got, const Contention::Round& round) {
 
 std::optional<double> Contention::end_round(const Round& round) {
   in_vain_ = false;
+  notice_joins(round);
   if (insisting_)
     insist(round);
   else
     notice(round);
   return insisting_ ? std::optional(share_) : std::nullopt;
+}
+
+void Contention::notice_joins(const Round& round) {
+  if (joining_rounds_ > 0) --joining_rounds_;
+  const Duration before = std::min(queue_before_, queue_before_that_);
+  queue_before_that_ = std::exchange(queue_before_, round.queue);
+  if (round.queue - before > kJumpQueues * round.usual_queue) joining_rounds_ = kJoiningRounds;
 }
 
 void Contention::notice(const Round& round) {
@@ -75,7 +90,8 @@ void Contention::notice(const Round& round) {
   const double ours = round.was_short && !wary
                           ? std::max(kCrowdedQueuesShort, crowd_of_ours(got) + crowd_of_extras(got, round))
                           : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(got));
-  crowd_ += (std::min(queues / ours, kCrowdMax) - crowd_) * (wary ? kCrowdWeightWary : kCrowdWeight);
+  const double unwary = joining_rounds_ > 0 ? kCrowdWeightJoining : kCrowdWeight;
+  crowd_ += (std::min(queues / ours, kCrowdMax) - crowd_) * (wary ? kCrowdWeightWary : unwary);
   const bool starved = round.got < kShareFew && crowd_ > 1;
   doubts_capacity_ = starved && !round.capacity_known;
   if (!starved || doubts_capacity_) return;

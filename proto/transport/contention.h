@@ -39,15 +39,19 @@ class Contention {
 
  private:
   void notice(const Round& round);
+  void notice_joins(const Round& round);
   void insist(const Round& round);
   void judge_effect(const Round& round);
   void adapt_share(const Round& round);
 
   bool insisting_ = false;
   bool doubts_capacity_ = false;
-  int rounds_ = 0;       // since then
-  int calm_rounds_ = 0;  // in a row in which there was no queue but ours
-  double crowd_ = 0;     // queues in the last rounds, as multiples of what flows of ours would keep
+  int rounds_ = 0;                // since then
+  int calm_rounds_ = 0;           // in a row in which there was no queue but ours
+  double crowd_ = 0;              // queues in the last rounds, as multiples of what flows of ours would keep
+  int joining_rounds_ = 0;        // left, in which some flow is taken to have just started
+  Duration queue_before_{};       // of the round before; at first there is none, so that our own start counts
+  Duration queue_before_that_{};  // of the one before it
   TimePoint wary_until_{};
   double share_ = 0;
   int epoch_rounds_ = 0;

@@ -238,6 +238,18 @@ TEST_F(ContentionTest, AsksForTheCapacityBeforeItInsists) {
   EXPECT_FALSE(contention_.doubts_capacity());
 }
 
+TEST_F(ContentionTest, AQueueThatJumpsUpIsThatOfAStartAtFirst) {
+  rounds(10, 0.25, 6ms);
+  EXPECT_FALSE(rounds(12, 0.2, 45ms));
+  EXPECT_TRUE(rounds(6, 0.2, 45ms)) << "whoever it is is still there";
+}
+
+TEST_F(ContentionTest, AQueueThatGrowsIsNoStart) {
+  rounds(10, 0.25, 6ms);
+  for (const Duration queue : {20ms, 28ms}) EXPECT_FALSE(rounds(2, 0.2, queue));
+  EXPECT_TRUE(rounds(6, 0.2, 36ms));
+}
+
 TEST_F(ContentionTest, StopsWhenTheOthersAreGone) {
   rounds(20, 0.3, 45ms);
   ASSERT_TRUE(contention_.insists());

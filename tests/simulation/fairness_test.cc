@@ -47,7 +47,7 @@ TEST(Fairness, EightFlowsThatJoinHalfASecondApart) {
     Duration rtt;
     double index_min;
   };
-  for (const Joined& joined : {Joined{kGbit, 20ms, 0.95}, Joined{kGbit, 100ms, 0.9}}) {
+  for (const Joined& joined : {Joined{kGbit, 20ms, 0.95}, Joined{kGbit, 100ms, 0.95}}) {
     if (kSanitized && joined.rtt > 20ms) continue;
     constexpr int kSeeds = kSanitized ? 1 : 3;
     double sum = 0;

@@ -14,6 +14,8 @@ struct RememberedPath {
   double sent = 0;        // bytes/s of UDP payload at best; 0: unknown
   double received = 0;    // likewise
 
+  bool operator==(const RememberedPath&) const = default;
+
   // A path of another length is another path.
   [[nodiscard]] bool fits(Duration measured) const {
     constexpr Duration kNoise = std::chrono::milliseconds(2);

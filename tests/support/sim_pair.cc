@@ -40,6 +40,7 @@ SimPair::SimPair(const SimOptions& options)
   for (const Role role : {Role::kClient, Role::kServer}) {
     transport::ConnectionConfig config = options.connection;
     config.seed = options.seed + static_cast<std::uint64_t>(role);
+    if (role == Role::kServer) config.remembered.reset();  // the client tells it
     auto& connection = connections_[static_cast<std::size_t>(role)];
     connection = std::make_unique<Connection>(role, config, local(role), options.handshake_rtt);
     traffic().attach(role, *connection);

@@ -10,6 +10,7 @@
 
 #include "client.h"
 #include "fsclient/inode_table.h"
+#include "fsclient/known_paths.h"
 #include "fsclient/known_servers.h"
 #include "fsclient/mount.h"
 #include "fsclient/mount_settings.h"
@@ -253,6 +254,60 @@ TEST(KnownServers, ADamagedLineIsNamed) {
   const auto found = KnownServers(directory.path / "k").find("a:1");
   ASSERT_FALSE(found);
   EXPECT_THAT(found.error().context, testing::HasSubstr("line 2"));
+}
+
+// ---------------------------------------------------------------- known paths
+
+rpc::PathStats path_of(Duration rtt, double sent, double received, ByteCount moved) {
+  rpc::PathStats path;
+  path.rtt_min = rtt;
+  path.send_bandwidth = sent;
+  path.receive_best = received;
+  path.bytes_sent = sent > 0 ? moved : 0;
+  path.bytes_received = received > 0 ? moved : 0;
+  return path;
+}
+
+TEST(KnownPaths, RemembersBothWaysOfAPathThatWasUsed) {
+  const Directory directory;
+  const KnownPaths paths(directory.path / "known_paths");
+  EXPECT_EQ(paths.find("a:1"), std::nullopt);
+  ASSERT_TRUE(paths.remember("a:1", path_of(200ms, 1e6, 2e8, KnownPaths::kMovedMin)));
+  ASSERT_TRUE(paths.remember("b:1", path_of(20ms, 3e6, 0, KnownPaths::kMovedMin)));
+  const auto found = paths.find("a:1");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->round_trip, 200ms);
+  EXPECT_EQ(found->sent, 1e6);
+  EXPECT_EQ(found->received, 2e8);
+  EXPECT_EQ(paths.find("b:1")->received, 0);
+}
+
+TEST(KnownPaths, AWayThatWasHardlyUsedKeepsWhatWasKnown) {
+  const Directory directory;
+  const KnownPaths paths(directory.path / "known_paths");
+  ASSERT_TRUE(paths.remember("a:1", path_of(200ms, 1e6, 2e8, KnownPaths::kMovedMin)));
+  ASSERT_TRUE(paths.remember("a:1", path_of(201ms, 1e3, 1e3, KnownPaths::kMovedMin - 1)));
+  EXPECT_EQ(paths.find("a:1")->received, 2e8);
+  ASSERT_TRUE(paths.remember("a:1", path_of(201ms, 0, 1e8, KnownPaths::kMovedMin)));
+  EXPECT_EQ(paths.find("a:1")->sent, 1e6);
+  EXPECT_EQ(paths.find("a:1")->received, 1e8);
+}
+
+TEST(KnownPaths, APathOfAnotherLengthIsAnotherPath) {
+  const Directory directory;
+  const KnownPaths paths(directory.path / "known_paths");
+  ASSERT_TRUE(paths.remember("a:1", path_of(200ms, 1e6, 2e8, KnownPaths::kMovedMin)));
+  ASSERT_TRUE(paths.remember("a:1", path_of(20ms, 0, 1e8, KnownPaths::kMovedMin)));
+  EXPECT_EQ(paths.find("a:1")->sent, 0);
+  EXPECT_EQ(paths.find("a:1")->round_trip, 20ms);
+}
+
+TEST(KnownPaths, WhatIsDamagedIsUnknown) {
+  const Directory directory;
+  for (const char* words : {"", "1", "200000 rubbish 3", "200000 -1 3", "nan 1 2", "1 1e300 2"}) {
+    std::ofstream(directory.path / "p") << "a:1 " << words << "\n";
+    EXPECT_EQ(KnownPaths(directory.path / "p").find("a:1"), std::nullopt) << words;
+  }
 }
 
 // ---------------------------------------------------------------- status

@@ -32,8 +32,8 @@ class IncomingParity {
   static constexpr std::size_t kRowsMax = 64;
   // What a row takes besides its bytes, and its part if it has but one.
   static constexpr ByteCount kRowOverhead = 256;
-  // Looks at a part that did not bring it back: a peer who sends pieces of a byte should not make each of them
-  // expensive. Parity follows what it is of, so few pieces come after it.
+  // Looks at a part that did not bring it back: a peer who sends pieces of a byte should not make each of
+  // them expensive. Parity follows what it is of, so few pieces come after it.
   static constexpr std::uint32_t kLooksMax = 512;
 
   explicit IncomingParity(ParityBudget& budget) : budget_(budget) {}

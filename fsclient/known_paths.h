@@ -1,7 +1,7 @@
 // What the path to a server has carried, so that the next mount starts as fast (remembered_path.h).
 //
-// A text file in the client's state directory, one line a server: "HOST:PORT RTT_US SENT RECEIVED", in bytes/s. It
-// holds nothing that would be missed: what cannot be read is unknown, and it may be deleted.
+// A text file in the client's state directory, one line a server: "HOST:PORT RTT_US SENT RECEIVED", in
+// bytes/s. It holds nothing that would be missed: what cannot be read is unknown, and it may be deleted.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,8 @@ class KnownPaths {
   explicit KnownPaths(std::filesystem::path file) : file_(std::move(file)) {}
 
   [[nodiscard]] std::optional<transport::RememberedPath> find(const std::string& server) const;
-  // What a mount came to. Each way that it has hardly used keeps what was known, if the path is still the same.
+  // What a mount came to. Each way that it has hardly used keeps what was known, if the path is still the
+  // same.
   [[nodiscard]] Result<void> remember(const std::string& server, const rpc::PathStats& path) const;
 
  private:

@@ -1,5 +1,5 @@
-// Small text files in the client's state directory with one line a server: "HOST:PORT WORDS". Other mounts use
-// them at the same time: who replaces a line last, wins.
+// Small text files in the client's state directory with one line a server: "HOST:PORT WORDS". Other mounts
+// use them at the same time: who replaces a line last, wins.
 #pragma once
 
 #include <filesystem>

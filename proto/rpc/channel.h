@@ -37,7 +37,7 @@ struct ChannelOptions {
   // For how long another key than the server had must be shown before calls fail with EACCES: whoever sees
   // our first flight can answer it with a key of his own, and a laptop may pass through a foreign network.
   std::chrono::milliseconds other_key_believed = std::chrono::seconds(20);
-  bool background = false;  // both sides send only what the line has left
+  bool background = false;                                   // both sides send only what the line has left
   std::optional<transport::RememberedPath> remembered = {};  // of the path to this server
 };
 

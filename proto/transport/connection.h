@@ -39,7 +39,7 @@ struct ConnectionConfig {
   CongestionKind congestion = CongestionKind::kModel;        // kBackground: the peer is asked for it, too
   std::uint64_t seed = 1;
   std::optional<RememberedPath> remembered = {};  // counts where the round trip fits
-  Allocate allocate_request = {};  // memory for what the peer asks
+  Allocate allocate_request = {};                 // memory for what the peer asks
 };
 
 // The connection is over; nothing else follows.

@@ -35,8 +35,8 @@ constexpr ByteCount kTrainPacketsLeast = 20;
 constexpr double kTrainsConfirmed = 0.9;
 constexpr double kTrainGrowth = 512;
 constexpr ByteCount kProbedMax = 512 << 10;
-// Of what the path has carried before, if a train tells at least so much of it; and no more than so many times what
-// a single one tells, or several.
+// Of what the path has carried before, if a train tells at least so much of it; and no more than so many
+// times what a single one tells, or several.
 constexpr double kRememberedSafe = 0.97;
 constexpr double kRememberedAgrees = 0.6;
 constexpr double kTrainNoise = 1.35;
@@ -311,8 +311,8 @@ void ModelController::raise_startup_cap() {
   startup_cap_ = std::max(startup_cap_, cap);
 }
 
-// Of what trains say, and of what the path has carried before where they do not speak against it: a single one tells
-// too little by the receiver's noise, and several still by some.
+// Of what trains say, and of what the path has carried before where they do not speak against it: a single
+// one tells too little by the receiver's noise, and several still by some.
 double ModelController::start_rate() const {
   const double safe = trains_.safe_rate();
   const double told = trains_.capacity();

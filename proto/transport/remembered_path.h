@@ -1,8 +1,8 @@
 // What a path has carried before, by which the next connection over it may start (careful resume,
 // draft-ietf-tsvwg-careful-resume: reconnaissance, then no more than what was seen before, then validation).
 //
-// It is a hint and no more: nothing is sent on the strength of it before a round trip like the one of then, and a
-// packet train of this connection that agrees (ModelController).
+// It is a hint and no more: nothing is sent on the strength of it before a round trip like the one of then,
+// and a packet train of this connection that agrees (ModelController).
 #pragma once
 
 #include "proto/base/time.h"

@@ -51,7 +51,8 @@ TEST_P(RememberedLine, IsFullFromTheFirstRoundTripOn) {
     EXPECT_EQ(known.dropped, 0u);
     EXPECT_LT(known.took + 60ms, unknown.took);
     const Duration limit = from_seconds(128.0 * kMiB / (kGigabitOfPayload * 1434 / 1472 * (1 - loss)));
-    // The question, the last bytes, and what repairs take. A store also waits for credit where some of it is lost.
+    // The question, the last bytes, and what repairs take. A store also waits for credit where some of it is
+    // lost.
     if (GetParam() == Kind::kFetch) EXPECT_LT(known.took, limit + 200ms + 60ms);
   }
 }

@@ -1,4 +1,5 @@
-// What the path to a server has carried, so that the next mount starts as fast (remembered_path.h).
+// What the path to a server carried the last time that much was moved, so that the next mount starts as fast
+// (remembered_path.h).
 //
 // A text file in the client's state directory, one line a server: "HOST:PORT RTT_US SENT RECEIVED", in
 // bytes/s. It holds nothing that would be missed: what cannot be read is unknown, and it may be deleted.

@@ -12,7 +12,8 @@ namespace tusk::client {
 Result<std::optional<crypto::Fingerprint>> KnownServers::find(const std::string& server) const {
   const std::optional<StateLine> line = find_state_line(file_, server);
   if (!line) return std::nullopt;
-  const Result<crypto::Fingerprint> fingerprint = crypto::Fingerprint::parse(line->words);
+  const Result<crypto::Fingerprint> fingerprint =
+      crypto::Fingerprint::parse(line->words.substr(0, line->words.find_first_of(" \t\r")));
   if (!fingerprint)
     return fail(ErrorCode::kBadConfig,
                 file_.string() + " line " + std::to_string(line->number) + ": no fingerprint");

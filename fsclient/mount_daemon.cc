@@ -97,6 +97,13 @@ Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, con
   return channel;
 }
 
+// What one got that only took what others had left says little.
+void remember_path(const MountSettings& settings, const KnownPaths& paths, const rpc::PathStats& path) {
+  if (settings.background) return;
+  if (const Result<void> saved = paths.remember(server_name_of(settings.url), path); !saved)
+    spdlog::warn("what the path carries could not be remembered: {}", saved.error().message());
+}
+
 IdentityMap identity_map(const MountSettings& settings, const schema::AttachReply& attached) {
   if (attached.identity_real()) return IdentityMap::real(settings.umask);
   return IdentityMap::as_user({.server_uid = attached.owner_uid(),
@@ -368,8 +375,7 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   const bool wanted = endings.note_mounted(mounted);
   if (wanted) events.live();
   mounted.serve();
-  if (const auto saved = paths.remember(server_name_of(settings.url), channel->stats()); !saved)
-    spdlog::warn("what the path carries could not be remembered: {}", saved.error().message());
+  remember_path(settings, paths, channel->stats());
   endings.stop();
   spdlog::info("{} is unmounted", settings.mountpoint.string());
   if (!wanted) return fail(ErrorCode::kCancelled, "interrupted");

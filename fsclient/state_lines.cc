@@ -1,6 +1,7 @@
 #include "fsclient/state_lines.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,14 +10,42 @@
 
 namespace tusk::client {
 
+namespace {
+
+std::string first_word(const std::string& line) {
+  std::string word;
+  std::istringstream(line) >> word;
+  return word;
+}
+
+// Held by whoever reads the file in order to replace it; what cannot be locked is replaced all the same.
+class StateLock {
+ public:
+  explicit StateLock(const std::filesystem::path& file)
+      : fd_(::open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (fd_ >= 0) (void)::flock(fd_, LOCK_EX);
+  }
+  StateLock(const StateLock&) = delete;
+  StateLock& operator=(const StateLock&) = delete;
+  ~StateLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
 std::optional<StateLine> find_state_line(const std::filesystem::path& file, const std::string& server) {
   std::ifstream stream(file);
   std::string line;
   for (std::size_t number = 1; std::getline(stream, line) && number <= kStateLinesMax; ++number) {
+    if (first_word(line) != server) continue;
     std::istringstream words(line);
     std::string name, rest;
-    if (!(words >> name) || name.starts_with('#') || name != server) continue;
-    std::getline(words >> std::ws, rest);
+    words >> name >> std::ws;
+    std::getline(words, rest);
     return StateLine{.number = number, .words = rest};
   }
   return std::nullopt;
@@ -24,11 +53,12 @@ std::optional<StateLine> find_state_line(const std::filesystem::path& file, cons
 
 Result<void> replace_state_line(const std::filesystem::path& file, const std::string& server,
                                 const std::string& words) {
+  const StateLock lock(file);
   std::string text;
   {
     std::ifstream stream(file);
     for (std::string line; std::getline(stream, line);)
-      if (!line.starts_with(server + " ")) text += line + "\n";
+      if (first_word(line) != server) text += line + "\n";
   }
   text += server + " " + words + "\n";
   const std::string fresh = file.string() + "." + std::to_string(::getpid());

@@ -18,7 +18,7 @@ struct StateLine {
 // Lines further down are not looked at.
 constexpr std::size_t kStateLinesMax = 100'000;
 
-// nullopt: no such line, or no such file. Comments begin with '#'.
+// nullopt: no such line, or no such file. A comment's first word is no server.
 [[nodiscard]] std::optional<StateLine> find_state_line(const std::filesystem::path& file,
                                                        const std::string& server);
 // Atomic; the file is 0600.

@@ -384,7 +384,6 @@ ChannelStats ChannelWithLanes::stats() const {
     ++sum.connections;
     sum.send_bandwidth += stats.send_bandwidth;
     sum.receive_bandwidth += stats.receive_bandwidth;
-    sum.receive_best += stats.receive_best;
     sum.bytes_sent += stats.bytes_sent;
     sum.bytes_received += stats.bytes_received;
     sum.packets_sent += stats.packets_sent;

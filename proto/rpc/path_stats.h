@@ -17,7 +17,7 @@ struct PathStats {
   Duration queueing_delay{};     // standing queue: what our packets wait now beyond rtt_min
   double send_bandwidth = 0;     // bytes/s this side believes the path carries, towards the peer
   double receive_bandwidth = 0;  // bytes/s lately received, highest of the last seconds
-  double receive_best = 0;       // bytes/s that came for some round trips, at best
+  double receive_best = 0;       // bytes/s that came for some round trips, at best; over the main connection
   double loss = 0;               // fraction of sent packets lost lately
   std::uint32_t mtu = 0;         // largest UDP payload known to pass, bytes
   ByteCount bytes_sent = 0;      // UDP payload

@@ -263,7 +263,9 @@ void Connection::repair(const SentFrame& frame) {
   exchanges_.handle_lost(frame.exchange, part, frame.offset, frame.length);
 }
 
-// A repair that is lost from now on would be repaired after all else has arrived.
+// A repair that is lost from now on would be repaired after all else has arrived, as far as is known here: a
+// server that has its answers only as it reads them copies more repairs, of which the line carries a
+// sixteenth at most.
 bool Connection::ends_within_a_round_trip() const {
   const double round_trip = congestion_->bandwidth() * to_seconds(rtt_.smoothed());
   return !exchanges_.has_outgoing() || static_cast<double>(exchanges_.unsent_bytes()) < round_trip;

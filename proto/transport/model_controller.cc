@@ -35,12 +35,9 @@ constexpr ByteCount kTrainPacketsLeast = 20;
 constexpr double kTrainsConfirmed = 0.9;
 constexpr double kTrainGrowth = 512;
 constexpr ByteCount kProbedMax = 512 << 10;
-// Of what the path has carried before, if a train tells at least so much of it; and no more than so many
-// times what a single one tells, or several.
+// Of what the path has carried before, if trains tell at least so much of it.
 constexpr double kRememberedSafe = 0.97;
 constexpr double kRememberedAgrees = 0.6;
-constexpr double kTrainNoise = 1.35;
-constexpr double kTrainsNoise = 1.05;
 constexpr double kStartupLossMax = 0.15;
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
@@ -72,7 +69,7 @@ constexpr double kTakenAtOnceMax = 2;
 
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
-// Alone: so much of a round trip is left free, and no more than so long.
+// Alone: so much of a round trip is left free, and no more than so long beyond the path's jitter.
 constexpr double kEmptyAlone = 0.05;
 constexpr double kEmptyAloneSeconds = 4e-3;
 constexpr double kEmptyShared = 0.5;
@@ -311,14 +308,12 @@ void ModelController::raise_startup_cap() {
   startup_cap_ = std::max(startup_cap_, cap);
 }
 
-// Of what trains say, and of what the path has carried before where they do not speak against it: a single
-// one tells too little by the receiver's noise, and several still by some.
+// Of what trains say, and of what the path has carried before where they do not speak against it: then they
+// are believed without what is else taken off for the receiver's noise.
 double ModelController::start_rate() const {
   const double safe = trains_.safe_rate();
-  const double told = trains_.capacity();
-  if (told < kRememberedAgrees * remembered_) return part_ * safe;
-  const double most = (trains_.several() ? kTrainsNoise : kTrainNoise) * told;
-  return part_ * std::max(safe, std::min(kRememberedSafe * remembered_, most));
+  if (trains_.capacity() < kRememberedAgrees * remembered_) return part_ * safe;
+  return part_ * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
 }
 
 void ModelController::end_startup_round() {
@@ -535,6 +530,7 @@ void ModelController::enter(State state) {
     longer_path_.forget();
     free_rounds_ = 0;
   }
+  if (state_ == State::kStartup) remembered_ = 0;
   if (state == State::kEmpty) {
     trains_.clear();
   }
@@ -573,7 +569,8 @@ void ModelController::control(const RttEstimator& rtt) {
   if (state_ == State::kEmpty) {
     const bool half = shared() || puzzling_queue_ > Duration(0) || base_doubtful_;
     // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
-    const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds);
+    const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);
+    const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds + noise);
     // A policer's bursts are no measure.
     const double rate = loss_.suspects() ? rate_ : bandwidth_;
     model = half ? kEmptyShared * rate_ * round_trip : rate * (round_trip - left);

@@ -112,7 +112,7 @@ class ModelController final : public CongestionController {
   int plateau_rounds_ = 0;
   double startup_cap_ = 0;  // no faster than so much more than the round before
   TrainCapacity trains_;
-  double remembered_ = 0;  // that the path has carried before, bytes/s; 0: nothing
+  double remembered_ = 0;  // that the path has carried before, bytes/s; 0: nothing, or the start is over
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue

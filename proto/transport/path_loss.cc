@@ -7,6 +7,7 @@ namespace tusk::transport {
 namespace {
 
 constexpr double kOwnMax = 0.08;
+constexpr double kBelievedAtOnce = 0.02;
 constexpr int kRoundsMax = 8;        // the mean is of about so many
 constexpr double kPacketsMin = 100;  // that a round must have to mean something
 // An excess is more than chance would have it, and in two rounds running unless it is enormous.
@@ -36,9 +37,10 @@ void PathLoss::end_round(const Round& round) {
   excess_rounds_ = excess ? excess_rounds_ + 1 : 0;
   if (excess_rounds_ >= kExcessRounds || (excess && lost >= kOwnMax)) suspect_ = lost;
   if (excess) return;
-  // The first rounds count as much as each other: a far path has few.
+  // The first rounds count as much as each other: a far path has few. But not where so much is lost that it
+  // may be a policer's or our own doing, of which all would be believed at once, and none suspected any more.
   rounds_ = std::min(rounds_ + 1, kRoundsMax);
-  own_ += (lost - own_) / rounds_;
+  own_ += (lost - own_) / (lost < kBelievedAtOnce ? rounds_ : kRoundsMax);
   if (!content() && ++harmless_rounds_ > kContentRounds) content_next_ = kContentRounds;
 }
 

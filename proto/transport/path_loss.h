@@ -45,7 +45,7 @@ class PathLoss {
   void judge(double lost);
 
   double own_ = 0;
-  int rounds_ = 0;          // that it is the mean of, while they are few
+  int rounds_ = 0;          // that it is the mean of, up to eight
   double suspect_ = 0;      // share lost that may be our own doing; 0: none
   int excess_rounds_ = 0;   // in a row
   int content_rounds_ = 0;  // left

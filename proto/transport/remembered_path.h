@@ -11,14 +11,15 @@ namespace tusk::transport {
 
 struct RememberedPath {
   Duration round_trip{};  // without queues
-  double sent = 0;        // bytes/s of UDP payload at best; 0: unknown
-  double received = 0;    // likewise
+  double sent = 0;        // bytes/s of UDP payload that it was believed to carry at last; 0: unknown
+  double received = 0;    // that came over it at best
 
   bool operator==(const RememberedPath&) const = default;
 
   // A path of another length is another path.
   [[nodiscard]] bool fits(Duration measured) const {
     constexpr Duration kNoise = std::chrono::milliseconds(2);
+    if (measured <= Duration(0) || round_trip <= Duration(0)) return false;
     return measured + kNoise >= round_trip * 3 / 4 && measured <= round_trip * 4 / 3 + kNoise;
   }
 };

@@ -33,6 +33,17 @@ class TrainCapacity {
   // Bytes/s that may be sent on the strength of it; 0: unknown. A single train is believed less.
   [[nodiscard]] double safe_rate() const { return (several() ? 0.95 : 0.8) * capacity(); }
 
+  // With nothing taken off for the receiver's noise.
+  [[nodiscard]] double dispersion() const {
+    ByteCount bytes = 0;
+    Duration spread{};
+    for (const PacketTrain& train : trains_) {
+      bytes += train.bytes;
+      spread += train.spread;
+    }
+    return bytes == 0 ? 0 : static_cast<double>(bytes) / to_seconds(std::max<Duration>(spread, 1us));
+  }
+
   // Of the train that others disturbed least.
   [[nodiscard]] double best() const {
     double best = 0;

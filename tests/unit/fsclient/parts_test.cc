@@ -248,6 +248,20 @@ TEST(KnownServers, RemembersAndReplaces) {
   EXPECT_EQ(st.st_mode & 0777, 0600u);
 }
 
+TEST(KnownServers, WhatSomebodyWroteBehindAKeyDoesNotMatter) {
+  const Directory directory;
+  crypto::Fingerprint key;
+  key.bytes.fill(std::byte{1});
+  for (const char* behind : {" ", "\r", " # the old one", "\t"}) {
+    std::ofstream(directory.path / "k") << "a:1\t" << key.to_text() << behind << "\n";
+    const KnownServers known(directory.path / "k");
+    EXPECT_EQ(*known.find("a:1"), key) << behind;
+    ASSERT_TRUE(known.remember("a:1", key));
+    std::ifstream file(directory.path / "k");
+    EXPECT_EQ(std::count(std::istreambuf_iterator<char>(file), {}, '\n'), 1);
+  }
+}
+
 TEST(KnownServers, ADamagedLineIsNamed) {
   const Directory directory;
   std::ofstream(directory.path / "k") << "# comment\na:1 rubbish\n";

@@ -42,6 +42,17 @@ TEST(PathLoss, BelievesItsFirstRoundsAndThenForgetsThem) {
   EXPECT_NEAR(loss.own(), 0.002, 0.0001);
 }
 
+// Else all of a policer's loss would be taken for the path's, and no more than that is ever lost.
+TEST(PathLoss, DoesNotBelieveAtOnceWhatMayBeAPolicers) {
+  PathLoss loss;
+  PathLoss::Round unjudged = kUsual;
+  unjudged.judged = false;
+  lose(loss, 0.12, 1, unjudged);
+  EXPECT_LT(loss.own(), 0.011);
+  lose(loss, 0.12, 1);
+  EXPECT_TRUE(loss.suspects());
+}
+
 TEST(PathLoss, ALossThatGrowsIsTestedAndBelievedIfItStays) {
   PathLoss loss;
   lose(loss, 0.05, 2);

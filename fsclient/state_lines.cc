@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace tusk::client {
 
@@ -18,12 +20,14 @@ std::string first_word(const std::string& line) {
   return word;
 }
 
-// Held by whoever reads the file in order to replace it; what cannot be locked is replaced all the same.
+// Held by whoever reads a file in order to replace it: a lock of its directory. What cannot be locked within
+// a second is replaced all the same, since a line that is lost is made good at the next mount.
 class StateLock {
  public:
   explicit StateLock(const std::filesystem::path& file)
-      : fd_(::open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (fd_ >= 0) (void)::flock(fd_, LOCK_EX);
+      : fd_(::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    for (int left = kAttempts; fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && left > 0; --left)
+      std::this_thread::sleep_for(kBetween);
   }
   StateLock(const StateLock&) = delete;
   StateLock& operator=(const StateLock&) = delete;
@@ -32,6 +36,9 @@ class StateLock {
   }
 
  private:
+  static constexpr int kAttempts = 50;
+  static constexpr auto kBetween = std::chrono::milliseconds(20);
+
   const int fd_;
 };
 

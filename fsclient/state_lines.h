@@ -21,7 +21,7 @@ constexpr std::size_t kStateLinesMax = 100'000;
 // nullopt: no such line, or no such file. A comment's first word is no server.
 [[nodiscard]] std::optional<StateLine> find_state_line(const std::filesystem::path& file,
                                                        const std::string& server);
-// Atomic; the file is 0600.
+// Atomic, and not beside another mount's; the file is 0600. May block for a second.
 [[nodiscard]] Result<void> replace_state_line(const std::filesystem::path& file, const std::string& server,
                                               const std::string& words);
 

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -246,6 +247,27 @@ TEST(KnownServers, RemembersAndReplaces) {
   struct stat st {};
   ASSERT_EQ(::stat(known.file().c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0600u);
+}
+
+TEST(KnownServers, MountsThatRememberAtTheSameTimeLoseNothing) {
+  const Directory directory;
+  const KnownServers known(directory.path / "k");
+  const auto remember = [&](char name) {
+    crypto::Fingerprint key;
+    key.bytes.fill(static_cast<std::byte>(name));
+    for (int i = 0; i < 5; ++i)
+      EXPECT_TRUE(known.remember(std::string(1, name) + ":" + std::to_string(i), key));
+  };
+  // As processes: the file that is made anew is named by them.
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  remember(child == 0 ? 'a' : 'b');
+  if (child == 0) ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const char* name : {"a:", "b:"})
+    for (int i = 0; i < 5; ++i) EXPECT_NE(*known.find(name + std::to_string(i)), std::nullopt) << name << i;
 }
 
 TEST(KnownServers, WhatSomebodyWroteBehindAKeyDoesNotMatter) {

@@ -10,24 +10,14 @@ namespace tusk::crypto {
 SendKeys::SendKeys(PacketCipher cipher, const Secret& traffic_secret, const KeyLimits& limits)
     : cipher_(cipher), limits_(limits), secret_(traffic_secret), protector_(cipher, traffic_secret) {}
 
-void SendKeys::count_seal(std::uint64_t packet_number) {
+void SendKeys::seal(std::uint64_t packet_number, std::span<const std::byte> header,
+                    std::span<std::byte> packet, std::span<const std::byte> tail) {
   TUSK_CHECK(!exhausted());
   TUSK_CHECK(packet_number >= next_packet_number_);
   if (sealed_ == 0) first_of_generation_ = packet_number;
   next_packet_number_ = packet_number + 1;
   ++sealed_;
-}
-
-void SendKeys::seal(std::uint64_t packet_number, std::span<const std::byte> header,
-                    std::span<std::byte> packet) {
-  count_seal(packet_number);
-  protector_.seal(packet_number, header, packet);
-}
-
-void SendKeys::seal(std::uint64_t packet_number, std::span<const std::byte> header,
-                    std::span<const std::span<const std::byte>> pieces, std::span<std::byte> packet) {
-  count_seal(packet_number);
-  protector_.seal(packet_number, header, pieces, packet);
+  protector_.seal(packet_number, header, packet, tail);
 }
 
 void SendKeys::handle_acknowledged(std::uint64_t packet_number) {

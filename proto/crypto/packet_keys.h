@@ -30,9 +30,8 @@ class SendKeys {
 
   // As PacketProtector::seal. Packet numbers must rise from call to call (checked: a repeated nonce
   // would give the key away), and exhausted() must be false (checked).
-  void seal(std::uint64_t packet_number, std::span<const std::byte> header, std::span<std::byte> packet);
-  void seal(std::uint64_t packet_number, std::span<const std::byte> header,
-            std::span<const std::span<const std::byte>> pieces, std::span<std::byte> packet);
+  void seal(std::uint64_t packet_number, std::span<const std::byte> header, std::span<std::byte> packet,
+            std::span<const std::byte> tail = {});
 
   // The peer acknowledged this packet number (any of them; older ones do nothing).
   void handle_acknowledged(std::uint64_t packet_number);
@@ -48,8 +47,6 @@ class SendKeys {
   [[nodiscard]] bool exhausted() const { return sealed_ >= limits_.seals_max; }
 
  private:
-  void count_seal(std::uint64_t packet_number);
-
   PacketCipher cipher_;
   KeyLimits limits_;
   Secret secret_;

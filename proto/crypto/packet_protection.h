@@ -4,16 +4,14 @@
 // additional data. Which key is due, and when to change it, is packet_keys.h's.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "proto/crypto/aead.h"
 #include "proto/crypto/packet_cipher.h"
 #include "proto/crypto/primitives.h"
-
-struct evp_cipher_ctx_st;
 
 namespace tusk::crypto {
 
@@ -38,14 +36,11 @@ class PacketProtector {
   [[nodiscard]] static PacketProtector for_handshake(std::span<const std::byte> client_connection_id,
                                                      bool from_client);
 
-  // In place. `packet` is the plaintext followed by room for the tag: kTagBytes to
-  // kSealedPacketBytesMax bytes. A packet number must never be used twice with one key.
-  void seal(std::uint64_t packet_number, std::span<const std::byte> header, std::span<std::byte> packet);
-
-  // As above, but the plaintext is the concatenation of `pieces`, encrypted straight into `packet`
-  // (as long as all pieces and the tag): the encryption is the copy. Pieces must not overlap `packet`.
-  void seal(std::uint64_t packet_number, std::span<const std::byte> header,
-            std::span<const std::span<const std::byte>> pieces, std::span<std::byte> packet);
+  // `packet` is the plaintext, encrypted in place, followed by room for `tail` and the tag: kTagBytes to
+  // kSealedPacketBytesMax bytes. `tail` is the end of the plaintext, encrypted from where it is, outside
+  // of `packet`: the encryption is the copy. A packet number must never be used twice with one key.
+  void seal(std::uint64_t packet_number, std::span<const std::byte> header, std::span<std::byte> packet,
+            std::span<const std::byte> tail = {});
 
   // In place: true, and all but the last kTagBytes of `packet` is the plaintext; or false, and
   // `packet` is undefined and must be dropped unread. Too short and too long packets are false.
@@ -53,18 +48,10 @@ class PacketProtector {
                           std::span<std::byte> packet);
 
  private:
-  struct ContextFree {
-    void operator()(evp_cipher_ctx_st* context) const;
-  };
-  using Nonce = std::array<std::byte, kNonceBytes>;
+  [[nodiscard]] Aead::Nonce nonce(std::uint64_t packet_number) const;
 
-  void init_context(PacketCipher cipher, std::span<const std::byte, kKeyBytes> key);
-  [[nodiscard]] Nonce nonce(std::uint64_t packet_number) const;
-  void start_sealing(std::uint64_t packet_number, std::span<const std::byte> header);
-  void finish_sealing(std::span<std::byte> tag);
-
-  std::unique_ptr<evp_cipher_ctx_st, ContextFree> context_;  // keyed once; per packet only the nonce
-  Nonce iv_{};
+  std::unique_ptr<Aead> aead_;  // keyed once; per packet only the nonce
+  Aead::Nonce iv_{};
 };
 
 // The traffic secret of the following key generation, label "tusk ku" (after RFC 9001 §6.1).

@@ -255,7 +255,7 @@ std::optional<SecureConnection::Outgoing> SecureConnection::poll_datagram(TimePo
                                  static_cast<std::uint32_t>(packet->number.value())};
   wire::write_short_header(header, out);
   send_keys_->seal(packet->number.value(), out.first(wire::kShortHeaderSize),
-                   out.subspan(wire::kShortHeaderSize, packet->payload_size + wire::kTagSize));
+                   out.subspan(wire::kShortHeaderSize, packet->payload_size + wire::kTagSize), packet->tail);
   return Outgoing{wire::kShortHeaderSize + packet->payload_size + wire::kTagSize, packet->mtu_probe};
 }
 

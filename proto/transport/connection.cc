@@ -37,7 +37,8 @@ struct Connection::Assembly {
 
   ByteWriter writer;
   std::vector<SentFrame>& frames;
-  bool closed_by_body = false;  // a body without length: nothing may follow
+  bool closed_by_body = false;           // a body without length: nothing may follow
+  std::span<const std::byte> tail = {};  // its bytes, which are not copied
 };
 
 Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt)
@@ -411,7 +412,8 @@ void Connection::note_app_limited(TimePoint now) {
 }
 
 Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
-  const Packet packet{sent_.next_number(), assembly.writer.written(), false};
+  const std::size_t payload_size = assembly.writer.written() + assembly.tail.size();
+  const Packet packet{sent_.next_number(), payload_size, false, assembly.tail};
   const auto size = static_cast<std::uint32_t>(packet.payload_size + kOverhead);
   const bool eliciting = !assembly.frames.empty();
   if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
@@ -529,9 +531,10 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
     if (piece.part == Part::kHeader) {
       write_frame(outgoing->header, writer);
     } else {
-      write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, piece.data}, outgoing->body_fills_packet,
-                  writer);
       assembly.closed_by_body = outgoing->body_fills_packet;
+      if (assembly.closed_by_body) assembly.tail = piece.data;
+      const auto copied = assembly.closed_by_body ? std::span<const std::byte>() : piece.data;
+      write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, copied}, assembly.closed_by_body, writer);
       capacity_probe_.abandon();
     }
     assembly.frames.push_back(

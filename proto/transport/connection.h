@@ -6,6 +6,7 @@
 // poll_packet() until it declines, then sleep until next_timeout(), then handle_timeout().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -123,12 +124,18 @@ class Connection {
 
   struct Packet {
     wire::PacketNumber number;
-    std::size_t payload_size = 0;  // bytes written to `payload`
-    bool mtu_probe = false;        // must go out alone, and may be refused by the interface
+    std::size_t payload_size = 0;          // bytes, `tail` included
+    bool mtu_probe = false;                // must go out alone, and may be refused by the interface
+    std::span<const std::byte> tail = {};  // the end of the payload; see below
+
+    void copy_tail(std::span<std::byte> payload) const {
+      std::ranges::copy(tail, payload.subspan(payload_size - tail.size()).begin());
+    }
   };
-  // Writes the next packet's payload. `payload` holds the largest packet (kDatagramSizeMax less header and
-  // tag), or less, at least kPayloadMin, where an unproven address may get no more; then what does not
-  // fit waits. nullopt: nothing to send now.
+  // Writes the next packet's payload, but for a body that fills it to the end: that stays where it is, valid
+  // until the connection is used again, so that encryption can be its copy (else: copy_tail). `payload` holds
+  // the largest packet (kDatagramSizeMax less header and tag), or less, at least kPayloadMin, where an
+  // unproven address may get no more; then what does not fit waits. nullopt: nothing to send now.
   static constexpr std::size_t kPayloadMin = 35;
   [[nodiscard]] std::optional<Packet> poll_packet(TimePoint now, std::span<std::byte> payload);
   // The interface refused a datagram as too big.

@@ -10,13 +10,15 @@ server holds for them is the growth of its resident memory, its CPU is looked at
 
 import concurrent.futures
 import contextlib
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
 
 from lib.lines import Line, size_text
-from lib.measuring import check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib, timed
+from lib.measuring import check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib
 from lib.results import Session, common_arguments
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 from progress import Progress
@@ -32,21 +34,41 @@ KIB_GOAL = 64
 CPU_GOAL = 1  # percent of one core: what can be told from nothing with clock ticks of 10 ms
 CONNECT_SECONDS = 300
 COPY_SECONDS = 300
-SAMPLE_SECONDS = 0.2
+SAMPLE_SECONDS = 0.05
 
 
 def copy_all(mounts, copies):
-    """Copies `far` out of each mount at once. Seconds of each, and the sizes of the copies when the first was done."""
-    sizes = []
-    with concurrent.futures.ThreadPoolExecutor(len(mounts)) as pool:
-        runs = [pool.submit(timed, ["cp", mount.path / f"far{number}", copy], COPY_SECONDS)
-                for number, (mount, copy) in enumerate(zip(mounts, copies))]
-        while not any(run.done() for run in runs):
-            latest = [copy.stat().st_size if copy.exists() else 0 for copy in copies]
-            if not any(run.done() for run in runs):
-                sizes = latest
-            time.sleep(SAMPLE_SECONDS)
-        return [run.result().seconds for run in runs], sizes
+    """Copies `far` out of each mount, all from one moment on: starting so many programs takes a second by itself.
+    Seconds of each from that moment to its exit, and the sizes of the copies when the first was done."""
+    gate, opener = os.pipe()
+    with contextlib.ExitStack() as stack:
+        try:
+            runs = [popen_in(None, ["sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh", mount.path / f"far{number}", copy],
+                             stdin=gate) for number, (mount, copy) in enumerate(zip(mounts, copies))]
+            for run in runs:
+                stack.callback(stop, run, signal.SIGKILL)
+        finally:
+            os.close(gate)
+            os.close(opener)  # every shell's read ends
+        return wait_for_all(runs, copies)
+
+
+def wait_for_all(runs, copies):
+    started = time.monotonic()
+    seconds, sizes = [None] * len(runs), []
+    while None in seconds:
+        if time.monotonic() - started > COPY_SECONDS:
+            raise HarnessError(f"cp took more than {COPY_SECONDS} s")
+        latest = [copy.stat().st_size if copy.exists() else 0 for copy in copies]
+        time.sleep(SAMPLE_SECONDS)
+        for number, run in enumerate(runs):
+            if seconds[number] is None and run.poll() is not None:
+                seconds[number] = time.monotonic() - started
+                if run.returncode != 0:
+                    raise HarnessError(f"cp ended with {run.returncode}")
+        if seconds.count(None) == len(runs):
+            sizes = latest
+    return seconds, sizes
 
 
 def busy_mounts(count, size):

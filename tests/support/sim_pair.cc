@@ -93,6 +93,7 @@ void SimPair::transmit() {
     Connection& connection = *this->connection(sender);
     while (const auto packet = connection.poll_packet(local(sender), std::span(bytes).subspan(kNumberSize))) {
       ByteWriter(bytes).u64(packet->number.value());
+      packet->copy_tail(std::span(bytes).subspan(kNumberSize));
       path().send(now(), other(sender), std::span(bytes).first(kNumberSize + packet->payload_size),
                   static_cast<std::uint32_t>(packet->payload_size + kSealing), 0);
     }

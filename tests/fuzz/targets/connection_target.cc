@@ -177,6 +177,7 @@ class Victim {
       const auto packet = connection_.poll_packet(now_, payload);
       if (!packet) return;
       TUSK_CHECK(packet->payload_size > 0 && packet->payload_size + 29 <= wire::kDatagramSizeMax);
+      packet->copy_tail(payload);
       TUSK_CHECK(golden::decode_all(std::span(payload).first(packet->payload_size)));
     }
   }

@@ -200,13 +200,12 @@ TEST_P(KeyUpdate, DirectionsAreIndependent) {
   EXPECT_EQ(direction_.receive.generation(), 1U);
 }
 
-TEST_P(KeyUpdate, SealsPiecesWithTheGenerationToo) {
+TEST_P(KeyUpdate, SealsATailWithTheGenerationToo) {
   direction_.update();
   const Bytes plaintext = pattern(40);
-  const std::span<const std::byte> pieces[] = {std::span(plaintext).first(7),
-                                               std::span(plaintext).subspan(7)};
-  Packet packet{1000, direction_.send.key_phase(), Bytes(40 + kTagBytes)};
-  direction_.send.seal(packet.number, packet.header(), pieces, packet.bytes);
+  Packet packet{1000, direction_.send.key_phase(), plaintext};
+  packet.bytes.resize(40 + kTagBytes);
+  direction_.send.seal(packet.number, packet.header(), packet.bytes, std::span(plaintext).subspan(7));
   EXPECT_TRUE(direction_.open(packet));
 }
 

@@ -73,6 +73,7 @@ class ConnectionTest : public testing::Test {
     std::vector<SentPacketText> sent;
     Bytes payload(wire::kDatagramSizeMax);
     while (const auto packet = connection_.poll_packet(now_, payload)) {
+      packet->copy_tail(payload);
       const auto frames = golden::decode_all(std::span(payload).first(packet->payload_size));
       EXPECT_TRUE(frames) << "it sent what no peer accepts";
       SentPacketText text{packet->number.value(), packet->payload_size + kOverhead, packet->mtu_probe, {}};

@@ -1,0 +1,61 @@
+#include "fsclient/block_pool.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace tusk::client {
+namespace {
+
+constexpr std::size_t kSlabSize = 2 << 20;  // a huge page of x86-64 and, mostly, of arm64
+
+std::byte* pop(std::vector<std::byte*>& blocks) {
+  std::byte* const block = blocks.back();
+  blocks.pop_back();
+  return block;
+}
+
+}  // namespace
+
+#if defined(__SANITIZE_ADDRESS__)
+
+BlockPool::~BlockPool() = default;
+std::byte* BlockPool::take() { return new std::byte[kBlockSize]; }
+void BlockPool::give_back(std::byte* block) { delete[] block; }
+
+#else
+
+BlockPool::~BlockPool() {
+  for (void* slab : slabs_) ::munmap(slab, 2 * kSlabSize);
+}
+
+std::byte* BlockPool::take() {
+  const std::lock_guard lock(mutex_);
+  if (!spare_.empty()) return pop(spare_);
+  if (bare_.empty()) reserve_slab();
+  return pop(bare_);
+}
+
+void BlockPool::give_back(std::byte* block) {
+  const std::lock_guard lock(mutex_);
+  if (spare_.size() < kSpareMax) return spare_.push_back(block);
+  ::madvise(block, kBlockSize, MADV_DONTNEED);
+  bare_.push_back(block);
+}
+
+void BlockPool::reserve_slab() {
+  void* const mapped = ::mmap(nullptr, 2 * kSlabSize, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  slabs_.push_back(mapped);
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  auto* const slab = static_cast<std::byte*>(mapped) + (kSlabSize - address % kSlabSize) % kSlabSize;
+  (void)::madvise(slab, kSlabSize, MADV_HUGEPAGE);  // else in pages of the usual size
+  for (std::size_t at = kSlabSize; at > 0; at -= kBlockSize) bare_.push_back(slab + at - kBlockSize);
+}
+
+#endif
+
+}  // namespace tusk::client

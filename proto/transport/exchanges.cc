@@ -1,6 +1,7 @@
 #include "proto/transport/exchanges.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "proto/base/check.h"
 #include "proto/base/erasure.h"
@@ -67,7 +68,7 @@ void Exchanges::start(Waiting&& waiting) {
   initiated_.emplace(waiting.exchange, Initiated{OutgoingMessage(std::move(waiting.header),
                                                                  std::move(waiting.body), priority, capacity),
                                                  IncomingMessage(std::move(waiting.reply_place))});
-  fresh_[static_cast<std::size_t>(priority)].push_back(waiting.exchange);
+  queue(waiting.exchange, priority);
 }
 
 void Exchanges::cancel(wire::ExchangeId exchange) {
@@ -106,7 +107,7 @@ void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes
   accepted.request = IncomingMessage(std::nullopt);  // frees the request's memory
   unsent_bytes_ += header.size() + body.size();
   accepted.reply.emplace(std::move(header), std::move(body), priority, 0);
-  fresh_[static_cast<std::size_t>(priority)].push_back(exchange);
+  queue(exchange, priority);
 }
 
 // ---------------------------------------------------------------- incoming frames
@@ -224,6 +225,16 @@ OutgoingMessage* Exchanges::find_outgoing(wire::ExchangeId exchange, bool** queu
   if (found == accepted_.end() || !found->second.reply) return nullptr;
   if (queued_for_repair) *queued_for_repair = &found->second.queued_for_repair;
   return &*found->second.reply;
+}
+
+// In the order in which they were asked for, as far as it has not gone out yet: what is answered by several
+// threads is answered in some other order, and a reader in order would wait for the last of all that was asked
+// for ahead of it.
+void Exchanges::queue(wire::ExchangeId exchange, wire::Priority priority) {
+  auto& fresh = fresh_[static_cast<std::size_t>(priority)];
+  auto place = fresh.end();
+  while (place != fresh.begin() && index(exchange) < index(*std::prev(place))) --place;
+  fresh.insert(place, exchange);
 }
 
 bool Exchanges::has_outgoing() const {

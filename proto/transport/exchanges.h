@@ -173,6 +173,7 @@ class Exchanges {
   template <class Take>
   [[nodiscard]] Result<void> handle_part(wire::ExchangeId exchange, const Take& take);
   void finish_accepted(wire::ExchangeId exchange);
+  void queue(wire::ExchangeId exchange, wire::Priority priority);
   OutgoingMessage* find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair);
   [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,
                                             const OutgoingMessage::Position& position, bool lost,

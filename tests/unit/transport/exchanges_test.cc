@@ -256,6 +256,19 @@ TEST_F(ExchangesTest, RepliesKeepThePriorityOfTheirRequest) {
   EXPECT_EQ(server_.exchanges.next_outgoing(kPacketRoom)->exchange, interactive);
 }
 
+TEST_F(ExchangesTest, AnswersGoOutInTheOrderOfTheirQuestionsAsFarAsTheyAreThere) {
+  std::vector<ExchangeId> asked;
+  for (int i = 0; i < 5; ++i)
+    asked.push_back(client_.open({.room_for_reply = 3000, .priority = Priority::kBulk}));
+  to_server();
+  for (const int answered : {3, 1, 4, 2}) server_.reply(asked[static_cast<std::size_t>(answered)], 3000);
+  EXPECT_EQ(server_.exchanges.next_outgoing(kPacketRoom)->exchange, asked[1]);
+  server_.reply(asked[0], 3000);
+  const auto sent = take_all(server_);
+  EXPECT_EQ(sent.front().exchange, asked[0]);
+  EXPECT_TRUE(std::ranges::is_sorted(sent, {}, &SentPiece::exchange));
+}
+
 TEST_F(ExchangesTest, PiecesFitTheRoom) {
   client_.open({.body = 10'000, .priority = Priority::kBulk});
   for (std::size_t room = 120; room < 1500; room += 37) {

@@ -1,34 +1,54 @@
 #include "fsserver/body_budget.h"
 
 namespace tusk::server {
+namespace {
 
-bool BodyBudget::reserve(ByteCount size, Start start) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!parked_.empty() || !fits(size)) {
-      if (parked_.size() >= kParkedReadsMax) return false;
-      parked_.push_back({size, std::move(start)});
-      return true;
-    }
-    used_ += size;
-  }
-  start(Reservation(shared_from_this(), size));
+bool fits(ByteCount used, ByteCount size, ByteCount limit) { return used == 0 || used + size <= limit; }
+
+}  // namespace
+
+bool BodyBudget::reserve(const std::shared_ptr<Share>& share, ByteCount size, Start start) {
+  std::unique_lock lock(mutex_);
+  std::deque<Parked>& parked = waiting_[share];
+  if (parked.size() >= kParkedReadsMax) return false;
+  parked.push_back({size, std::move(start)});
+  serve(lock);
   return true;
 }
 
-void BodyBudget::release(ByteCount size) {
+void BodyBudget::release(Share& share, ByteCount size) {
   std::unique_lock lock(mutex_);
   used_ -= size;
-  // What is started may give its bytes back at once and come here again: the first one here goes on.
+  share.used_ -= size;
+  serve(lock);
+}
+
+// Of those that may have more the one that holds least.
+BodyBudget::Waiting::iterator BodyBudget::next() {
+  auto least = waiting_.end();
+  for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
+    const ByteCount used = each->first->used_;
+    if (!fits(used, each->second.front().size, limit_of_one_)) continue;
+    if (least == waiting_.end() || used < least->first->used_) least = each;
+  }
+  return least;
+}
+
+// What is started may give its bytes back at once and come here again: the first one here goes on.
+void BodyBudget::serve(std::unique_lock<std::mutex>& lock) {
   if (serving_) return;
   serving_ = true;
-  while (!parked_.empty() && fits(parked_.front().size)) {
-    Parked parked = std::move(parked_.front());
-    parked_.pop_front();
+  for (auto turn = next(); turn != waiting_.end(); turn = next()) {
+    if (!fits(used_, turn->second.front().size, limit_)) break;
+    Parked parked = std::move(turn->second.front());
+    const std::shared_ptr<Share> share = turn->first;
+    turn->second.pop_front();
+    if (turn->second.empty()) waiting_.erase(turn);
     used_ += parked.size;
+    share->used_ += parked.size;
     lock.unlock();
-    parked.start(Reservation(shared_from_this(), parked.size));
-    parked.start = nullptr;  // what it holds may belong to another budget: not with the mutex held
+    parked.start(Reservation(shared_from_this(), share, parked.size));
+    parked.start = nullptr;  // what it holds may end reservations: not with the mutex held
     lock.lock();
   }
   serving_ = false;

@@ -1,10 +1,12 @@
-// How much memory replies with bulk bytes may hold between the disk and the client: whoever asks for
-// more waits until some of it is on the other side. Thread-safe.
+// How much memory replies with bulk bytes may hold between the disk and the clients, each client and all
+// together: whoever asks for more waits until some of it is on the other side. Who holds least is next, so
+// that nobody waits for all that others have asked for ahead. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -14,39 +16,46 @@
 
 namespace tusk::server {
 
-constexpr std::size_t kParkedReadsMax = 16'384;
+constexpr std::size_t kParkedReadsMax = 16'384;  // of one client
 
 class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
  public:
+  // What one client holds.
+  class Share {
+    friend class BodyBudget;
+    ByteCount used_ = 0;
+  };
+
   // Gives its bytes back when it ends.
   class Reservation {
    public:
     Reservation() = default;
-    Reservation(std::shared_ptr<BodyBudget> budget, ByteCount size)
-        : budget_(std::move(budget)), size_(size) {}
-    Reservation(Reservation&& other) noexcept
-        : budget_(std::move(other.budget_)), size_(std::exchange(other.size_, 0)) {}
+    Reservation(std::shared_ptr<BodyBudget> budget, std::shared_ptr<Share> share, ByteCount size)
+        : budget_(std::move(budget)), share_(std::move(share)), size_(size) {}
+    Reservation(Reservation&& other) noexcept = default;
     Reservation& operator=(Reservation&& other) noexcept {
       std::swap(budget_, other.budget_);
+      std::swap(share_, other.share_);
       std::swap(size_, other.size_);
       return *this;
     }
     ~Reservation() {
-      if (budget_) budget_->release(size_);
+      if (budget_) budget_->release(*share_, size_);
     }
 
    private:
     std::shared_ptr<BodyBudget> budget_;
+    std::shared_ptr<Share> share_;
     ByteCount size_ = 0;
   };
   using Start = std::move_only_function<void(Reservation)>;
 
-  explicit BodyBudget(ByteCount limit) : limit_(limit) {}
+  BodyBudget(ByteCount limit, ByteCount limit_of_one) : limit_(limit), limit_of_one_(limit_of_one) {}
 
   // Runs `start` with `size` bytes reserved: at once, or in turn when they are free (then on the thread
-  // that frees them: it must be quick). More than the whole budget is let through alone. False, and
-  // nothing happens: kParkedReadsMax are waiting.
-  [[nodiscard]] bool reserve(ByteCount size, Start start);
+  // that frees them: it must be quick). More than a whole limit is let through alone. False, and nothing
+  // happens: kParkedReadsMax of this share are waiting.
+  [[nodiscard]] bool reserve(const std::shared_ptr<Share>& share, ByteCount size, Start start);
 
   [[nodiscard]] ByteCount used() const;
 
@@ -55,14 +64,18 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
     ByteCount size;
     Start start;
   };
-  void release(ByteCount size);
-  [[nodiscard]] bool fits(ByteCount size) const { return used_ == 0 || used_ + size <= limit_; }
+  using Waiting = std::map<std::shared_ptr<Share>, std::deque<Parked>>;  // none of them empty
+
+  void release(Share& share, ByteCount size);
+  void serve(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] Waiting::iterator next();
 
   const ByteCount limit_;
+  const ByteCount limit_of_one_;
   mutable std::mutex mutex_;
   ByteCount used_ = 0;
-  bool serving_ = false;  // a release() is starting what was parked
-  std::deque<Parked> parked_;
+  bool serving_ = false;  // somebody is starting what was parked
+  Waiting waiting_;
 };
 
 }  // namespace tusk::server

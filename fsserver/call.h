@@ -52,7 +52,7 @@ struct Attachment {
   bool leases = false;                         // this client has
   bool lane = false;                           // a further connection of a session that has its main one
   // All connections of a session share that of its main one.
-  std::shared_ptr<BodyBudget> bodies = std::make_shared<BodyBudget>(kConnectionBodyBytesMax);
+  std::shared_ptr<BodyBudget::Share> bodies = std::make_shared<BodyBudget::Share>();
 };
 
 // What is particular to the entries of a LOG.

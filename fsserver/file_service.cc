@@ -43,13 +43,13 @@ schema::Reply to_reply(const Error& error) {
   return reply;
 }
 
-SharedBytes held_by(std::vector<BodyBudget::Reservation> reservations, SharedBytes bytes) {
+SharedBytes held_by(BodyBudget::Reservation reservation, SharedBytes bytes) {
   struct Held {
     SharedBytes bytes;
-    std::vector<BodyBudget::Reservation> reservations;
+    BodyBudget::Reservation reservation;
   };
   const std::span<const std::byte> view = bytes.bytes;
-  return {std::make_shared<Held>(std::move(bytes), std::move(reservations)), view};
+  return {std::make_shared<Held>(std::move(bytes), std::move(reservation)), view};
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ FileService::FileService(FileServiceOptions options)
     : options_(std::move(options)),
       boot_id_(kernel_boot_id()),
       instance_id_(random_id()),
-      bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max)),
+      bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max, kConnectionBodyBytesMax)),
       leases_(options_.leases),
       workers_(options_.workers) {
   for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
@@ -148,28 +148,15 @@ void FileService::enqueue(Lane lane, const Waiting& waiting, Work work) {
 
 void FileService::submit(const Operation& operation, ByteCount body_bytes, const Waiting& waiting,
                          std::shared_ptr<Attachment> attachment) {
-  const auto begin = [this, &operation, waiting,
-                      attachment](std::vector<BodyBudget::Reservation> reservations) {
+  const auto begin = [this, &operation, waiting, attachment](BodyBudget::Reservation reservation) {
     enqueue(operation.lane, waiting,
             [this, &operation, attachment,
-             reservations = std::move(reservations)](const Incoming& incoming) mutable {
-              run({&operation, incoming, attachment, std::move(reservations)});
+             reservation = std::move(reservation)](const Incoming& incoming) mutable {
+              run({&operation, incoming, attachment, std::move(reservation)});
             });
   };
   if (body_bytes == 0) return begin({});
-
-  // First its share of the connection's memory, then of the server's.
-  const auto in_turn = [bodies = bodies_, body_bytes, begin, waiting](BodyBudget::Reservation own) mutable {
-    const bool waits =
-        bodies->reserve(body_bytes, [own = std::move(own), begin](BodyBudget::Reservation shared) mutable {
-          std::vector<BodyBudget::Reservation> reservations;
-          reservations.push_back(std::move(own));
-          reservations.push_back(std::move(shared));
-          begin(std::move(reservations));
-        });
-    if (!waits) refuse(*waiting, ErrorCode::kLimitExceeded, "too many reads at once");
-  };
-  if (!attachment->bodies->reserve(body_bytes, in_turn))
+  if (!bodies_->reserve(attachment->bodies, body_bytes, begin))
     refuse(*waiting, ErrorCode::kLimitExceeded, "too many reads at once");
 }
 
@@ -333,7 +320,7 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
     incoming->on_cancel([this, wait = call.waits_for] { cancel_wait(wait); });
   if (call.answers_later) return;
   // Whatever the body is made of counts until the client has it.
-  if (!call.body.empty()) call.body = held_by(std::move(admitted.reservations), std::move(call.body));
+  if (!call.body.empty()) call.body = held_by(std::move(admitted.reservation), std::move(call.body));
   incoming->reply(std::move(call.reply), std::move(call.body));
 }
 

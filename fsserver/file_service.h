@@ -153,7 +153,7 @@ class FileService : public rpc::Service {
     const Operation* operation;
     Incoming incoming;
     std::shared_ptr<Attachment> attachment;
-    std::vector<BodyBudget::Reservation> reservations;
+    BodyBudget::Reservation reservation;
     std::optional<LogTerms> log = std::nullopt;  // it is an entry of a LOG
     bool looked_twice = false;
     ChangeGate::Pass pass = {};  // of a change that is being carried out

@@ -81,7 +81,7 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
     Admitted call{.operation = &operation,
                   .incoming = std::move(entry),
                   .attachment = attachment,
-                  .reservations = {},
+                  .reservation = {},
                   .log = terms};
     if (attachment->watch && mutates(operation, call.incoming->message()))
       begin_change(std::move(call));

@@ -234,6 +234,7 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
 void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.attach_by = kNever;
   commons_.unattached.leave(link.unattached);
+  link.secure->connection().meet(commons_.hosts.of(link.route.to));
   if (!entry.session.empty())
     commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
   if (entry.lane) {
@@ -258,6 +259,7 @@ void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
     if (link.proven_route && link.incoming.attached())
       spdlog::info("{} goes on from {}", link.proven_route->to.to_string(), link.route.to.to_string());
     link.proven_route.reset();
+    if (link.incoming.attached()) link.secure->connection().meet(commons_.hosts.of(link.route.to));
   } else if (std::holds_alternative<transport::PathFailed>(event) && link.proven_route) {
     link.route = *std::exchange(link.proven_route, std::nullopt);
   }

@@ -21,6 +21,7 @@
 #include "proto/rpc/address_validation.h"
 #include "proto/rpc/datagram_queue.h"
 #include "proto/rpc/drop_log.h"
+#include "proto/rpc/host_siblings.h"
 #include "proto/rpc/request_memory.h"
 #include "proto/rpc/server_endpoint.h"
 #include "proto/rpc/server_link.h"
@@ -42,6 +43,7 @@ struct ServerCommons {
   Service& service;
   AddressValidation addresses;
   RequestMemory memory;
+  HostSiblings hosts;
   Unattached unattached;
   std::atomic<std::size_t> connections = 0;
   std::atomic<std::size_t> unfinished = 0;  // shards that have not yet said all their goodbyes

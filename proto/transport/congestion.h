@@ -13,6 +13,7 @@
 namespace tusk::transport {
 
 class RttEstimator;
+class Siblings;
 
 // Packets that left together, and how far apart the first and the last of them arrived: the bottleneck's
 // doing.
@@ -55,6 +56,11 @@ class CongestionController {
   // It is one of several flows that have together what one would have beside others: this part of it, 0 to 1.
   // May change at any time.
   virtual void take_part(double) {}
+
+  // Flows to the same host that share a path with this one.
+  virtual void meet(std::shared_ptr<Siblings>) {}
+  // After a pause there is much to send again.
+  virtual void handle_demand(TimePoint, RttEstimator&) {}
 
   // Bytes/s that this path has carried before: a hint, for a start that what is measured agrees with.
   virtual void remember(double) {}

@@ -28,6 +28,9 @@ constexpr Duration kClosePatience = 1s;
 
 }  // namespace
 
+// So much to send at once is a transfer that begins.
+constexpr ByteCount kDemand = 128 << 10;
+
 // The packet under construction: where its frames are written and what must be remembered of them.
 struct Connection::Assembly {
   Assembly(std::span<std::byte> payload, std::vector<SentFrame>& sent) : writer(payload), frames(sent) {
@@ -175,6 +178,8 @@ void Connection::share_with(std::uint64_t flows) {
   settings_due_ = true;
   congestion_->take_part(1 / static_cast<double>(flows));
 }
+
+void Connection::meet(std::shared_ptr<Siblings> siblings) { congestion_->meet(std::move(siblings)); }
 
 // They may be said again, and overtake what was said before.
 void Connection::handle_settings(wire::PacketNumber number, const wire::SettingsFrame& settings) {
@@ -419,7 +424,10 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
   if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
   sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
   if (eliciting) {
-    if (idle_since_) idle_ += now - *std::exchange(idle_since_, std::nullopt);
+    if (idle_since_) {
+      idle_ += now - *std::exchange(idle_since_, std::nullopt);
+      if (exchanges_.unsent_bytes() >= kDemand) congestion_->handle_demand(now, rtt_);
+    }
     pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst());
     last_eliciting_sent_ = now;
   }

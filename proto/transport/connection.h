@@ -108,6 +108,8 @@ class Connection {
   // It is one of `flows` connections, 1 to wire::kFlowsMax, that have together what one would have beside
   // others, in both directions: the peer is told. May be said again.
   void share_with(std::uint64_t flows);
+  // Flows to the same host, of the address that the peer has now.
+  void meet(std::shared_ptr<Siblings> siblings);
   // The peer gets no more credit than it has from the start; before the first answer.
   void keep_credit() { exchanges_.keep_credit(); }
   // Says goodbye with the next packet; Closed is not reported for a close of one's own.

@@ -30,6 +30,8 @@ constexpr double kCrowdedQueuesWary = 1.5;
 constexpr double kCrowdWeightWary = 1.0 / 3;
 constexpr Duration kWary = 10s;
 constexpr int kCalmRounds = 3;
+// Flows to one host that have so much together leave nothing to strangers.
+constexpr double kTogetherAll = 0.85;
 // Then it is tried whether the others are still there: flows of ours would hold each other to it for ever.
 constexpr int kInsistRoundsMax = 200;
 
@@ -91,7 +93,8 @@ void Contention::notice(const Round& round) {
                           ? std::max(kCrowdedQueuesShort, crowd_of_ours(got) + crowd_of_extras(got, round))
                           : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(got));
   const double unwary = joining_rounds_ > 0 ? kCrowdWeightJoining : kCrowdWeight;
-  crowd_ += (std::min(queues / ours, kCrowdMax) - crowd_) * (wary ? kCrowdWeightWary : unwary);
+  const double crowd = round.together > kTogetherAll ? 0 : std::min(queues / ours, kCrowdMax);
+  crowd_ += (crowd - crowd_) * (wary ? kCrowdWeightWary : unwary);
   const bool starved = round.got < kShareFew && crowd_ > 1;
   doubts_capacity_ = starved && !round.capacity_known;
   if (!starved || doubts_capacity_) return;
@@ -107,7 +110,7 @@ void Contention::insist(const Round& round) {
   adapt_share(round);
   ++rounds_;
   calm_rounds_ = round.queue < round.usual_queue ? calm_rounds_ + 1 : 0;
-  const bool calm = calm_rounds_ >= kCalmRounds;
+  const bool calm = calm_rounds_ >= kCalmRounds || round.together > kTogetherAll;
   if (!calm && rounds_ <= kInsistRoundsMax) return;
   insisting_ = false;
   wary_until_ = calm ? round.now + kWary : round.now;

@@ -25,6 +25,7 @@ class Contention {
     bool was_short = false;       // the queue was hardly longer than one flow's not long ago
     double loss = 0;              // share of packets lost, beyond what the path loses on its own
     bool capacity_known = false;  // lately measured
+    double together = 0;          // share of the capacity of all flows to this host, if there are others
     bool one_of_several = false;  // `got` is what a mount would have whose connections were all like this one
   };
 

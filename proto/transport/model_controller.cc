@@ -69,6 +69,11 @@ constexpr double kTakenAtOnceMax = 2;
 
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
+// Of the way to what each of several flows to one host should have, in a round; and no more than so much of
+// what it has.
+constexpr double kEvenStep = 0.3;
+constexpr double kTrainsAmongOthers = 4;
+constexpr double kEvenMost = 0.3;
 // Alone: so much of a round trip is left free, and no more than so long beyond the path's jitter.
 constexpr double kEmptyAlone = 0.05;
 constexpr double kEmptyAloneSeconds = 4e-3;
@@ -108,6 +113,16 @@ bool about_equal(Duration a, Duration b) {
 }  // namespace
 
 ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kInitialRate) {}
+
+ModelController::~ModelController() {
+  if (siblings_) siblings_->leave(this);
+}
+
+void ModelController::meet(std::shared_ptr<Siblings> siblings) {
+  if (siblings_) siblings_->leave(this);
+  siblings_ = std::move(siblings);
+  others_ = {};
+}
 
 std::string_view ModelController::state() const {
   switch (state_) {
@@ -283,6 +298,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
     learn_goodput(event.now);
     learn_buffer(event.now);  // by what the path lost before
     learn_loss();
+    tell_siblings(event.now, rtt.queueing());
     if (state_ == State::kStartup)
       end_startup_round();
     else if (state_ == State::kSteady)
@@ -312,21 +328,23 @@ void ModelController::raise_startup_cap() {
 // are believed without what is else taken off for the receiver's noise.
 double ModelController::start_rate() const {
   const double safe = trains_.safe_rate();
-  if (trains_.capacity() < kRememberedAgrees * remembered_) return part_ * safe;
-  return part_ * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
+  if (trains_.capacity() < kRememberedAgrees * remembered_) return start_part() * safe;
+  return start_part() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
 }
 
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
+  // Trains between the packets of others tell less.
+  if (capacity_ > others_.capacity / kTrainsAmongOthers) capacity_ = std::max(capacity_, others_.capacity);
   // More than any path loses by itself: the trains said too much.
   if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
   // The path carries what trains said it would, and they say no more.
-  const bool more = part_ * trains_.safe_rate() > kWorthTaking * round_rate_;
+  const bool more = start_part() * trains_.safe_rate() > kWorthTaking * round_rate_;
   if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
     // Less was sent than the line carries: what was lost of that, it loses by itself.
     loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
     enter(State::kSteady);
-    model_window_ = std::max(model_window_, part_ * trains_.capacity() * to_seconds(rtt_min_));
+    model_window_ = std::max(model_window_, start_part() * trains_.capacity() * to_seconds(rtt_min_));
     return;
   }
   if (bandwidth_ >= plateau_ * kStartupGrowth) {
@@ -398,6 +416,7 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   const double kept = content ? 0 : std::min(model_window_, lawful(rate_ / filled_));
   model_window_ = std::max(lawful(content ? goodput_ : shown_rate()), kept);
   grow_into_free_capacity();
+  share_evenly(rtt.queueing());
   insist_if_starved(now, rtt.queueing());
   if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() ||
       empty_due(now, rtt))
@@ -411,6 +430,42 @@ double ModelController::shown_rate() const {
   const bool policer = loss_.policed() || round_loss() - loss_.own() > kQuietLoss;
   if (policer || round_queue_.queue() >= own_queue() / 8) return rate_;
   return std::max(rate_, std::min(rate_ / filled_, part_ * capacity_));
+}
+
+// What it starts with of the line: its part of what all that are here should have.
+double ModelController::start_part() const {
+  return part_ / (others_.flows > 0 ? std::max(1.0, others_.parts + part_) : 1);
+}
+
+void ModelController::tell_siblings(TimePoint now, Duration queue) {
+  if (!siblings_) return;
+  others_ = siblings_->tell(this, {.now = now,
+                                   .part = part_,
+                                   .rate = state_ == State::kStartup ? 0 : goodput_,
+                                   .capacity = std::max(capacity_, trains_.capacity()),
+                                   .base = rtt_min_,
+                                   .queue = queue});
+}
+
+double ModelController::share_of_siblings() const {
+  if (others_.rate_of_all <= 0) return 0;
+  const double line = others_.capacity > 0 ? std::min(capacity_, others_.capacity) : capacity_;
+  return (others_.rate_of_all + goodput_) / line;
+}
+
+// What one gives the others take, so that together they are to the line what they were.
+void ModelController::share_evenly(Duration queue) {
+  if (others_.flows == 0) return;
+  const double even = part_ * (others_.rate + goodput_) / (others_.parts + part_);
+  const double step = kEvenStep * (even - goodput_);
+  model_window_ += std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
+  model_window_ = std::max(model_window_, extra_window());
+}
+
+void ModelController::handle_demand(TimePoint now, RttEstimator& rtt) {
+  if (!siblings_ || state_ != State::kStartup) return;
+  tell_siblings(now, rtt.queueing());
+  control(rtt);
 }
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.
@@ -442,6 +497,7 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .was_short = now - short_queue_at_ < remembered,
                                             .loss = round_loss() - loss_.own(),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds,
+                                            .together = share_of_siblings(),
                                             .one_of_several = part_ < 1});
   if (contention_.insisted_in_vain()) lower_capacity(std::min(capacity_, rate_ / part_));
   if (share)
@@ -480,7 +536,9 @@ void ModelController::verify_capacity() {
   trains_.clear();
   if (measured < kCapacityAgrees * capacity_) return lower_capacity(measured);
   // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
-  if (!loss_.policed()) capacity_ += (mean - capacity_) * kCapacityWeight;
+  if (loss_.policed()) return;
+  capacity_ += (mean - capacity_) * kCapacityWeight;
+  if (others_.capacity > 0) capacity_ += (others_.capacity - capacity_) / 2;
 }
 
 void ModelController::lower_capacity(double rate) {
@@ -523,7 +581,7 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
 void ModelController::enter(State state) {
   if (state == State::kSteady && state_ != State::kEmpty) {
     // A busy machine did not send what trains showed to be free; a full window would have had that.
-    const double started = std::min(rate_ / filled_, std::max(round_rate_, part_ * trains_.safe_rate()));
+    const double started = std::min(rate_ / filled_, std::max(round_rate_, start_part() * trains_.safe_rate()));
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();

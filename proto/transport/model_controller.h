@@ -16,6 +16,7 @@
 #include "proto/transport/longer_path.h"
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
+#include "proto/transport/siblings.h"
 #include "proto/transport/train_capacity.h"
 
 namespace tusk::transport {
@@ -23,12 +24,15 @@ namespace tusk::transport {
 class ModelController final : public CongestionController {
  public:
   ModelController();
+  ~ModelController() override;
 
   [[nodiscard]] std::string_view name() const override { return "model"; }
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   void take_part(double part) override { part_ = part; }
   void remember(double rate) override { remembered_ = rate; }
+  void meet(std::shared_ptr<Siblings> siblings) override;
+  void handle_demand(TimePoint now, RttEstimator& rtt) override;
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
@@ -55,6 +59,10 @@ class ModelController final : public CongestionController {
   void end_round(const AckEvent& event, RttEstimator& rtt);
   void raise_startup_cap();
   [[nodiscard]] double start_rate() const;
+  [[nodiscard]] double start_part() const;
+  void tell_siblings(TimePoint now, Duration queue);
+  [[nodiscard]] double share_of_siblings() const;
+  void share_evenly(Duration queue);
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
   // True while nothing but what was lost is to be learnt.
@@ -112,6 +120,8 @@ class ModelController final : public CongestionController {
   int plateau_rounds_ = 0;
   double startup_cap_ = 0;  // no faster than so much more than the round before
   TrainCapacity trains_;
+  std::shared_ptr<Siblings> siblings_;  // nullptr: none are known of
+  Siblings::Others others_;             // of them, by the newest round
   double remembered_ = 0;  // that the path has carried before, bytes/s; 0: nothing, or the start is over
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top

@@ -41,6 +41,7 @@ struct Arguments {
   std::string every = "50ms";
   // Several flows.
   std::string flows;
+  bool one_server = false;
   std::vector<std::string> turns;
   std::string lasting = "30s";
 };
@@ -283,6 +284,7 @@ int run_flows(const Arguments& arguments) {
   const Duration every = must(wan::parse_duration(arguments.every));
   const Duration lasting = must(wan::parse_duration(arguments.lasting));
   SimNetwork network(options_of(arguments));
+  if (arguments.one_server) network.serve_from_one();
   std::vector<Turn> turns = turns_of(arguments.turns);
   const Link& link = network.link(Role::kClient);
   std::printf("%8s", "time s");
@@ -354,6 +356,7 @@ int main(int argc, char** argv) {
   app.add_option("--then", arguments.turns,
                  "with --flows: a change of the path, as 10s:rate=100mbit,delay=46ms; may be repeated")
       ->allow_extra_args(false);
+  app.add_flag("--one-server", arguments.one_server, "with --flows: all come from one server to one host");
   app.add_option("--lasting", arguments.lasting, "how long flows are watched");
   CLI11_PARSE(app, argc, argv);
   if (!arguments.flows.empty()) return tusk::support::run_flows(arguments);

@@ -15,6 +15,7 @@ SimPair& SimNetwork::join(transport::CongestionKind congestion) {
   options.seed += 2 * pairs_.size() + 2;
   options.connection.congestion = congestion;
   SimPair& pair = *pairs_.emplace_back(std::make_unique<SimPair>(options));
+  if (siblings_) pair.server().meet(siblings_);
   mounts_.push_back(&pair);
   return pair;
 }

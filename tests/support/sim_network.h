@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "proto/transport/siblings.h"
 #include "tests/support/sim_pair.h"
 
 namespace tusk::support {
@@ -16,6 +17,9 @@ class SimNetwork {
 
   // The mount of a pair: its first one.
   [[nodiscard]] const SimPair& mount_of(std::size_t pair) const { return *mounts_[pair]; }
+
+  // The servers of all pairs that join from now on are one process, and the clients one host.
+  void serve_from_one() { siblings_ = std::make_shared<transport::Siblings>(); }
 
   // A pair of peers that comes into being now.
   SimPair& join(transport::CongestionKind congestion = transport::CongestionKind::kModel);
@@ -38,6 +42,7 @@ class SimNetwork {
   SimOptions options_;
   TimePoint now_{};
   std::vector<std::unique_ptr<SimPair>> pairs_;
+  std::shared_ptr<transport::Siblings> siblings_;
   std::vector<const SimPair*> mounts_;  // to which each belongs: its first pair
 };
 

@@ -55,42 +55,93 @@ TEST(WorkerPool, RefusesMoreThanItsQueueHolds) {
   EXPECT_TRUE(ran);
 }
 
-TEST(BodyBudget, ServesInTurn) {
-  const auto budget = std::make_shared<BodyBudget>(100);
-  std::vector<BodyBudget::Reservation> held;
-  std::vector<int> order;
-  const auto take = [&](int name, ByteCount size) {
-    return budget->reserve(size, [&, name](BodyBudget::Reservation reservation) {
-      order.push_back(name);
-      held.push_back(std::move(reservation));
+class BodyBudgetTest : public testing::Test {
+ protected:
+  using Share = std::shared_ptr<BodyBudget::Share>;
+  [[nodiscard]] bool take(int name, const Share& share, ByteCount size) {
+    return budget_->reserve(share, size, [this, name](BodyBudget::Reservation reservation) {
+      order_.push_back(name);
+      held_.emplace(name, std::move(reservation));
     });
-  };
-  EXPECT_TRUE(take(1, 60));
-  EXPECT_TRUE(take(2, 60));  // waits
-  EXPECT_TRUE(take(3, 10));  // would fit, but comes later
-  EXPECT_EQ(order, (std::vector{1}));
-  std::exchange(held, {}).clear();
-  EXPECT_EQ(order, (std::vector{1, 2, 3}));
-  EXPECT_EQ(budget->used(), 70u);
-  std::exchange(held, {}).clear();
-  EXPECT_EQ(budget->used(), 0u);
+  }
+
+  // What comes next is entered while it ends.
+  void give_back(int name) { held_.extract(name); }
+
+  const std::shared_ptr<BodyBudget> budget_ = std::make_shared<BodyBudget>(100, 80);
+  const Share one_ = std::make_shared<BodyBudget::Share>();
+  const Share other_ = std::make_shared<BodyBudget::Share>();
+  std::map<int, BodyBudget::Reservation> held_;
+  std::vector<int> order_;
+};
+
+TEST_F(BodyBudgetTest, ServesOneClientInTurn) {
+  EXPECT_TRUE(take(1, one_, 60));
+  EXPECT_TRUE(take(2, one_, 60));  // waits
+  EXPECT_TRUE(take(3, one_, 10));  // would fit, but comes later
+  EXPECT_EQ(order_, (std::vector{1}));
+  give_back(1);
+  EXPECT_EQ(order_, (std::vector{1, 2, 3}));
+  EXPECT_EQ(budget_->used(), 70u);
+  std::exchange(held_, {}).clear();
+  EXPECT_EQ(budget_->used(), 0u);
 }
 
-TEST(BodyBudget, LetsTheTooLargeThroughAlone) {
-  const auto budget = std::make_shared<BodyBudget>(100);
-  bool started = false;
-  EXPECT_TRUE(budget->reserve(1000, [&](BodyBudget::Reservation) { started = true; }));
-  EXPECT_TRUE(started);
+TEST_F(BodyBudgetTest, OneClientLeavesRoomForOthers) {
+  EXPECT_TRUE(take(1, one_, 50));
+  EXPECT_TRUE(take(2, one_, 40));  // more than one may have
+  EXPECT_TRUE(take(3, other_, 50));
+  EXPECT_EQ(order_, (std::vector{1, 3}));
 }
 
-TEST(BodyBudget, RefusesMoreThanMayWait) {
-  const auto budget = std::make_shared<BodyBudget>(1);
-  std::vector<BodyBudget::Reservation> held;
-  ASSERT_TRUE(budget->reserve(
-      1, [&](BodyBudget::Reservation reservation) { held.push_back(std::move(reservation)); }));
-  for (std::size_t i = 0; i < kParkedReadsMax; ++i)
-    ASSERT_TRUE(budget->reserve(1, [](BodyBudget::Reservation) {}));
-  EXPECT_FALSE(budget->reserve(1, [](BodyBudget::Reservation) {}));
+TEST_F(BodyBudgetTest, WhoHoldsLeastIsNextHoweverMuchOthersHaveAskedForBefore) {
+  EXPECT_TRUE(take(0, one_, 40));
+  EXPECT_TRUE(take(1, one_, 40));
+  for (int i = 2; i < 20; ++i) EXPECT_TRUE(take(i, one_, 40));
+  EXPECT_TRUE(take(100, other_, 40));
+  EXPECT_TRUE(take(101, other_, 40));
+  EXPECT_EQ(order_, (std::vector{0, 1}));
+  give_back(0);
+  EXPECT_EQ(order_, (std::vector{0, 1, 100}));
+  give_back(1);
+  EXPECT_EQ(order_, (std::vector{0, 1, 100, 2}));
+}
+
+// Else small ones would keep a large one waiting for ever.
+TEST_F(BodyBudgetTest, NobodyOvertakesWhoIsNext) {
+  EXPECT_TRUE(take(1, one_, 70));
+  EXPECT_TRUE(take(2, other_, 60));  // waits
+  EXPECT_TRUE(take(3, one_, 10));
+  EXPECT_EQ(order_, (std::vector{1}));
+  std::exchange(held_, {}).clear();
+  EXPECT_EQ(order_.size(), 3u);
+}
+
+TEST_F(BodyBudgetTest, LetsTheTooLargeThroughAlone) {
+  EXPECT_TRUE(take(1, one_, 1000));
+  EXPECT_EQ(order_, (std::vector{1}));
+}
+
+TEST_F(BodyBudgetTest, RefusesMoreThanMayWait) {
+  ASSERT_TRUE(take(0, one_, 80));
+  for (std::size_t i = 0; i < kParkedReadsMax; ++i) ASSERT_TRUE(take(1, one_, 1));
+  EXPECT_FALSE(take(2, one_, 1));
+  EXPECT_TRUE(take(3, other_, 1));
+}
+
+// What is given back is mostly given back by another thread.
+TEST_F(BodyBudgetTest, ServesThreadsAtOnce) {
+  std::atomic<int> begun = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      const auto share = std::make_shared<BodyBudget::Share>();
+      for (int i = 0; i < 1000; ++i)
+        EXPECT_TRUE(budget_->reserve(share, 40, [&](BodyBudget::Reservation) { ++begun; }));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(begun, 4000);
+  EXPECT_EQ(budget_->used(), 0u);
 }
 
 TEST(Compression, OnlyWhenItPays) {

@@ -1,0 +1,53 @@
+// Flows from one process to one host, which are taken to share a path: what they tell each other, so that who
+// joins starts with its part of the line instead of all of it, nobody takes the others for strangers, and all
+// get the same. RFC 9040 calls it ensemble sharing.
+//
+// A host may stand for several paths (an address that a whole site shares): so what counts is only what flows
+// tell that see the same round trip, queue and capacity.
+//
+// Thread-safe: flows of one host may be on several threads. Each tells once in a round trip.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "proto/base/time.h"
+
+namespace tusk::transport {
+
+class Siblings {
+ public:
+  // What a flow that has more to send than it may knows of the path. Rates in bytes/s.
+  struct News {
+    TimePoint now;
+    double part = 1;      // of what one flow would have: CongestionController::take_part()
+    double rate = 0;      // 0: it starts
+    double capacity = 0;  // of the bottleneck; 0: unknown
+    Duration base{};      // round trip without a queue
+    Duration queue{};     // that it sees
+  };
+  // Those of the others that are heard of and see the same path.
+  struct Others {
+    int flows = 0;
+    double parts = 0;     // the sum of them
+    double rate = 0;      // likewise
+    double capacity = 0;  // what they take the line for, on average
+    double rate_of_all = 0;  // also of those that have come to another opinion of its queue and capacity
+  };
+
+  // `flow` is a name for it, until it leaves.
+  Others tell(const void* flow, const News& news);
+  void leave(const void* flow);
+
+ private:
+  struct Flow {
+    const void* name;
+    News news;
+  };
+
+  std::mutex mutex_;
+  std::vector<Flow> flows_;
+};
+
+}  // namespace tusk::transport

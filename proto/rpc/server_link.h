@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "proto/rpc/bulk_turns.h"
 #include "proto/rpc/incoming_calls.h"
 #include "proto/rpc/memory_account.h"
 #include "proto/rpc/outgoing_calls.h"
@@ -26,6 +27,7 @@ struct ServerLink {
   Route route;
   Peer peer;
   IncomingCalls incoming;
+  BulkTurns bulk;
   OutgoingCalls outgoing;
   std::shared_ptr<MemoryAccount> memory;  // that its requests hold
   ByteCount memory_noted = 0;             // of it: what the connection itself tells

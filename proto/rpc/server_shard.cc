@@ -158,6 +158,8 @@ void ServerShard::process(ServerLink& link, TimePoint now) {
       blocked_[link.socket] = true;
   }
   handle_events(link, now);
+  if (link.secure->established())
+    while (const auto due = link.bulk.next(link.secure->connection())) accept_call(link, *due);
   if (link.trace) link.trace->note(now, link.secure->connection());
   if (link.secure->closed()) return remove(link);
   retime(link);
@@ -245,11 +247,13 @@ void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
 }
 
 void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
-  if (const auto* request = std::get_if<transport::RequestArrived>(&event)) {
+  if (auto* request = std::get_if<transport::RequestArrived>(&event)) {
+    if (BulkTurns::concerns(*request)) return link.bulk.enter(std::move(*request));
     accept_call(link, *request);
   } else if (const auto* reply = std::get_if<transport::ReplyArrived>(&event)) {
     link.outgoing.handle_reply(*reply);
   } else if (const auto* cancelled = std::get_if<transport::RequestCancelled>(&event)) {
+    link.bulk.end(cancelled->exchange);
     link.incoming.handle_cancelled(cancelled->exchange);
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
     link.left = closed->code == ErrorCode::kPeerClosed;
@@ -274,6 +278,7 @@ void ServerShard::accept_call(ServerLink& link, const transport::RequestArrived&
     ServerLink& asking = *found->second;
     const bool stranger = !asking.incoming.attached();
     asking.incoming.handle_answered(answer);
+    asking.bulk.end(answer.exchange);
     if (stranger && answer.entry) let_in(asking, *answer.entry);
     asking.secure->connection().reply(answer.exchange, std::move(answer.header), std::move(answer.body));
     mark(asking);

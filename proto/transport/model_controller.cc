@@ -72,7 +72,8 @@ constexpr double kSharedBelow = 0.9;
 // Of the way to what each of several flows to one host should have, in a round; and no more than so much of
 // what it has.
 constexpr double kEvenStep = 0.3;
-constexpr double kTrainsAmongOthers = 4;
+constexpr double kTrainsAmongOthers = 16;
+constexpr double kSiblingsAlone = 0.85;
 constexpr double kEvenMost = 0.3;
 // Alone: so much of a round trip is left free, and no more than so long beyond the path's jitter.
 constexpr double kEmptyAlone = 0.05;
@@ -334,8 +335,6 @@ double ModelController::start_rate() const {
 
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
-  // Trains between the packets of others tell less.
-  if (capacity_ > others_.capacity / kTrainsAmongOthers) capacity_ = std::max(capacity_, others_.capacity);
   // More than any path loses by itself: the trains said too much.
   if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
   // The path carries what trains said it would, and they say no more.
@@ -419,8 +418,10 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   share_evenly(rtt.queueing());
   insist_if_starved(now, rtt.queueing());
   if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() ||
-      empty_due(now, rtt))
+      empty_due(now, rtt)) {
+    emptying_at_ = now;
     enter(State::kEmpty);
+  }
 }
 
 // What a full window would have brought, where no queue speaks against it: as far as the line is known. Else
@@ -444,7 +445,8 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
                                    .rate = state_ == State::kStartup ? 0 : goodput_,
                                    .capacity = std::max(capacity_, trains_.capacity()),
                                    .base = rtt_min_,
-                                   .queue = queue});
+                                   .queue = queue,
+                                   .emptying = emptying_at_});
 }
 
 double ModelController::share_of_siblings() const {
@@ -534,7 +536,12 @@ void ModelController::verify_capacity() {
   const double measured = std::max(trains_.best(), rate_);
   const double mean = std::max(trains_.capacity(), rate_);
   trains_.clear();
-  if (measured < kCapacityAgrees * capacity_) return lower_capacity(measured);
+  // Between the packets of siblings that fill the line trains tell less.
+  const bool filled = others_.flows > 0 && others_.rate + goodput_ > kSiblingsAlone * capacity_;
+  if (measured < kCapacityAgrees * capacity_) {
+    if (!filled) lower_capacity(measured);
+    return;
+  }
   // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
   if (loss_.policed()) return;
   capacity_ += (mean - capacity_) * kCapacityWeight;
@@ -572,6 +579,8 @@ bool ModelController::puzzled() {
 bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (free_rounds_ > 0 && !base_doubtful_) return false;  // it is empty
   if (contention_.insists()) return false;                // who fills the queue would take what we leave
+  // All that share it at the same time, or none of them sees the bare path.
+  if (others_.emptying > emptying_at_ && now - others_.emptying < rtt_min_ + rtt.queueing()) return true;
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
   return since > (shared() || base_doubtful_
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
@@ -588,7 +597,11 @@ void ModelController::enter(State state) {
     longer_path_.forget();
     free_rounds_ = 0;
   }
-  if (state_ == State::kStartup) remembered_ = 0;
+  if (state_ == State::kStartup && state != State::kStartup) {
+    remembered_ = 0;
+    // Trains between the packets of others tell less.
+    if (capacity_ > others_.capacity / kTrainsAmongOthers) capacity_ = std::max(capacity_, others_.capacity);
+  }
   if (state == State::kEmpty) {
     trains_.clear();
   }
@@ -625,7 +638,7 @@ void ModelController::control(const RttEstimator& rtt) {
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
   if (state_ == State::kEmpty) {
-    const bool half = shared() || puzzling_queue_ > Duration(0) || base_doubtful_;
+    const bool half = (shared() && share_of_siblings() < kSiblingsAlone) || puzzling_queue_ > Duration(0) || base_doubtful_;
     // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
     const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);
     const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds + noise);

@@ -127,6 +127,7 @@ class ModelController final : public CongestionController {
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
   TimePoint emptied_at_{};
+  TimePoint emptying_at_{};
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
   Duration steady_queue_{};           // that has not changed for so many rounds
   int steady_rounds_ = 0;

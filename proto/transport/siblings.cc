@@ -20,16 +20,19 @@ bool about(Duration a, Duration b, double share, Duration least) {
   return apart <= std::max(least, from_seconds(share * to_seconds(std::max(a, b))));
 }
 
+// Who starts beside others has not seen the path without their queue.
 bool as_far(const Siblings::News& a, const Siblings::News& b) {
-  return about(a.base, b.base, kAlike, kAlikeMin);
+  const bool starts = a.rate <= 0 || b.rate <= 0;
+  return about(a.base, b.base, kAlike, kAlikeMin) ||
+         (starts && about(a.base + a.queue, b.base + b.queue, kQueueAlike, kQueueAlikeMin));
 }
 
 bool same_path(const Siblings::News& a, const Siblings::News& b) {
+  if (a.rate <= 0 || b.rate <= 0) return true;  // what a start knows of it is little
   if (a.capacity > 0 && b.capacity > 0 &&
       std::max(a.capacity, b.capacity) > kCapacityAlike * std::min(a.capacity, b.capacity))
     return false;
-  const bool starts = a.rate <= 0 || b.rate <= 0;
-  return starts || about(a.queue, b.queue, kQueueAlike, kQueueAlikeMin);
+  return about(a.queue, b.queue, kQueueAlike, kQueueAlikeMin);
 }
 
 }  // namespace
@@ -45,7 +48,9 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
   double capacities = 0, known = 0;
   for (const Flow& other : flows_) {
     const auto heard = std::max<Duration>(kHeardMin, kHeardRtts * other.news.base);
-    if (other.name == flow || news.now > other.news.now + heard || !as_far(news, other.news)) continue;
+    if (other.name == flow || news.now > other.news.now + heard) continue;
+    others.emptying = std::max(others.emptying, other.news.emptying);
+    if (!as_far(news, other.news)) continue;
     others.rate_of_all += other.news.rate;
     if (!same_path(news, other.news)) continue;
     ++others.flows;

@@ -26,6 +26,7 @@ class Siblings {
     double capacity = 0;  // of the bottleneck; 0: unknown
     Duration base{};      // round trip without a queue
     Duration queue{};     // that it sees
+    TimePoint emptying{};  // when it last began to let that run empty
   };
   // Those of the others that are heard of and see the same path.
   struct Others {
@@ -33,6 +34,7 @@ class Siblings {
     double parts = 0;     // the sum of them
     double rate = 0;      // likewise
     double capacity = 0;  // what they take the line for, on average
+    TimePoint emptying{};    // when one of all last began to let the queue run empty
     double rate_of_all = 0;  // also of those that have come to another opinion of its queue and capacity
   };
 

@@ -472,7 +472,8 @@ void ModelController::handle_demand(TimePoint now, RttEstimator& rtt) {
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.
 void ModelController::grow_into_free_capacity() {
-  free_rounds_ = round_queue_.queue() < own_queue() / 8 && !loss_.content() ? free_rounds_ + 1 : 0;
+  const bool free = round_queue_.queue() < own_queue() / 8 && share_of_siblings() < kSiblingsAlone;
+  free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
   if (free_rounds_ == 0) return trains_.clear();
   if (loss_.policed() || free_rounds_ < kFreeRounds) return;
   model_window_ = std::max(model_window_, kFreeGrowth * rate_ * to_seconds(rtt_min_));
@@ -480,7 +481,7 @@ void ModelController::grow_into_free_capacity() {
   // Others may see it at the same time: up to a half at once, then twice as much.
   capacity_ = std::max(capacity_, trains_.capacity());
   const double taken =
-      std::min(std::max(kTakenAtOnceMax * rate_, part_ * capacity_ / 2), trains_.safe_rate());
+      std::min(std::max(kTakenAtOnceMax * rate_, start_part() * capacity_ / 2), trains_.safe_rate());
   model_window_ = std::max(model_window_, taken * to_seconds(rtt_min_));
   free_rounds_ = kFreeRounds - 1;
   blind_until_ = round_ + kBlindRounds;

@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace tusk::rpc {
+namespace {
+
+class SharedSiblings final : public transport::Siblings {
+ public:
+  Others tell(const void* flow, const News& news) override {
+    const std::lock_guard lock(mutex_);
+    return Siblings::tell(flow, news);
+  }
+  void leave(const void* flow) override {
+    const std::lock_guard lock(mutex_);
+    Siblings::leave(flow);
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace
 
 std::shared_ptr<transport::Siblings> HostSiblings::of(const io::Address& address) {
   constexpr std::size_t kPrefixBytes = 8;
@@ -15,7 +33,7 @@ std::shared_ptr<transport::Siblings> HostSiblings::of(const io::Address& address
   }
   std::weak_ptr<transport::Siblings>& kept = hosts_[host];
   auto siblings = kept.lock();
-  if (!siblings) kept = siblings = std::make_shared<transport::Siblings>();
+  if (!siblings) kept = siblings = std::make_shared<SharedSiblings>();
   return siblings;
 }
 

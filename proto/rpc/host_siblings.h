@@ -1,6 +1,6 @@
 // Which flows go to the same host: one Siblings for each address that there are connections to.
 //
-// Thread-safe.
+// Thread-safe, and so is what it gives out: the flows of a host are on several shards.
 #pragma once
 
 #include <map>

@@ -228,8 +228,8 @@ OutgoingMessage* Exchanges::find_outgoing(wire::ExchangeId exchange, bool** queu
 }
 
 // In the order in which they were asked for, as far as it has not gone out yet: what is answered by several
-// threads is answered in some other order, and a reader in order would wait for the last of all that was asked
-// for ahead of it.
+// threads is answered in some other order, and a reader in order would wait for the last of all that was
+// asked for ahead of it.
 void Exchanges::queue(wire::ExchangeId exchange, wire::Priority priority) {
   auto& fresh = fresh_[static_cast<std::size_t>(priority)];
   auto place = fresh.end();

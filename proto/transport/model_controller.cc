@@ -79,6 +79,7 @@ constexpr double kEvenMost = 0.3;
 constexpr double kEmptyAlone = 0.05;
 constexpr double kEmptyAloneSeconds = 4e-3;
 constexpr double kEmptyShared = 0.5;
+constexpr double kEmptySiblings = 0.8;
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
 constexpr int kEmptyEverySharedRtts = 16;
@@ -455,12 +456,14 @@ double ModelController::share_of_siblings() const {
   return (others_.rate_of_all + goodput_) / line;
 }
 
-// What one gives the others take, so that together they are to the line what they were.
+// What one gives the others take, so that together they are to the line what they were. Beside strangers each
+// fights for itself.
 void ModelController::share_evenly(Duration queue) {
-  if (others_.flows == 0) return;
+  if (others_.flows == 0 || share_of_siblings() < kSiblingsAlone) return;
   const double even = part_ * (others_.rate + goodput_) / (others_.parts + part_);
   const double step = kEvenStep * (even - goodput_);
-  model_window_ += std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
+  model_window_ +=
+      std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
   model_window_ = std::max(model_window_, extra_window());
 }
 
@@ -546,7 +549,8 @@ void ModelController::verify_capacity() {
   // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
   if (loss_.policed()) return;
   capacity_ += (mean - capacity_) * kCapacityWeight;
-  if (others_.capacity > 0) capacity_ += (others_.capacity - capacity_) / 2;
+  if (others_.capacity > 0 && share_of_siblings() > kSiblingsAlone)
+    capacity_ += (others_.capacity - capacity_) / 2;
 }
 
 void ModelController::lower_capacity(double rate) {
@@ -580,8 +584,11 @@ bool ModelController::puzzled() {
 bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (free_rounds_ > 0 && !base_doubtful_) return false;  // it is empty
   if (contention_.insists()) return false;                // who fills the queue would take what we leave
-  // All that share it at the same time, or none of them sees the bare path.
-  if (others_.emptying > emptying_at_ && now - others_.emptying < rtt_min_ + rtt.queueing()) return true;
+  // All that share it at the same time, or none of them sees the bare path. Strangers would take what all
+  // leave.
+  const bool alone = share_of_siblings() > kSiblingsAlone;
+  if (alone && others_.emptying > emptying_at_ && now - others_.emptying < rtt_min_ + rtt.queueing())
+    return true;
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
   return since > (shared() || base_doubtful_
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
@@ -591,7 +598,8 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
 void ModelController::enter(State state) {
   if (state == State::kSteady && state_ != State::kEmpty) {
     // A busy machine did not send what trains showed to be free; a full window would have had that.
-    const double started = std::min(rate_ / filled_, std::max(round_rate_, start_part() * trains_.safe_rate()));
+    const double started =
+        std::min(rate_ / filled_, std::max(round_rate_, start_part() * trains_.safe_rate()));
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
@@ -639,13 +647,16 @@ void ModelController::control(const RttEstimator& rtt) {
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
   if (state_ == State::kEmpty) {
-    const bool half = (shared() && share_of_siblings() < kSiblingsAlone) || puzzling_queue_ > Duration(0) || base_doubtful_;
+    const bool siblings = share_of_siblings() > kSiblingsAlone;
+    const bool half = (shared() && !siblings) || puzzling_queue_ > Duration(0) || base_doubtful_;
     // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
     const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);
     const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds + noise);
     // A policer's bursts are no measure.
     const double rate = loss_.suspects() ? rate_ : bandwidth_;
     model = half ? kEmptyShared * rate_ * round_trip : rate * (round_trip - left);
+    // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
+    if (siblings && !half) model = std::max(0.0, kEmptySiblings * goodput_ * round_trip - extra_window());
   }
   // What the path loses on its own must be sent on top, or every round would believe a little less. But the
   // round that shows that loss must not be pressed by a wrong belief in it.

@@ -38,7 +38,6 @@ bool same_path(const Siblings::News& a, const Siblings::News& b) {
 }  // namespace
 
 Siblings::Others Siblings::tell(const void* flow, const News& news) {
-  const std::lock_guard lock(mutex_);
   const auto mine = std::ranges::find(flows_, flow, &Flow::name);
   if (mine == flows_.end())
     flows_.push_back({flow, news});
@@ -65,7 +64,6 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
 }
 
 void Siblings::leave(const void* flow) {
-  const std::lock_guard lock(mutex_);
   std::erase_if(flows_, [&](const Flow& each) { return each.name == flow; });
 }
 

@@ -5,11 +5,11 @@
 // A host may stand for several paths (an address that a whole site shares): so what counts is only what flows
 // tell that see the same round trip, queue and capacity.
 //
-// Thread-safe: flows of one host may be on several threads. Each tells once in a round trip.
+// Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
+// several.
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <vector>
 
 #include "proto/base/time.h"
@@ -18,29 +18,34 @@ namespace tusk::transport {
 
 class Siblings {
  public:
+  Siblings() = default;
+  Siblings(const Siblings&) = delete;
+  Siblings& operator=(const Siblings&) = delete;
+  virtual ~Siblings() = default;
+
   // What a flow that has more to send than it may knows of the path. Rates in bytes/s.
   struct News {
     TimePoint now;
-    double part = 1;      // of what one flow would have: CongestionController::take_part()
-    double rate = 0;      // 0: it starts
-    double capacity = 0;  // of the bottleneck; 0: unknown
-    Duration base{};      // round trip without a queue
-    Duration queue{};     // that it sees
+    double part = 1;       // of what one flow would have: CongestionController::take_part()
+    double rate = 0;       // 0: it starts
+    double capacity = 0;   // of the bottleneck; 0: unknown
+    Duration base{};       // round trip without a queue
+    Duration queue{};      // that it sees
     TimePoint emptying{};  // when it last began to let that run empty
   };
   // Those of the others that are heard of and see the same path.
   struct Others {
     int flows = 0;
-    double parts = 0;     // the sum of them
-    double rate = 0;      // likewise
-    double capacity = 0;  // what they take the line for, on average
+    double parts = 0;        // the sum of them
+    double rate = 0;         // likewise
+    double capacity = 0;     // what they take the line for, on average
     TimePoint emptying{};    // when one of all last began to let the queue run empty
     double rate_of_all = 0;  // also of those that have come to another opinion of its queue and capacity
   };
 
   // `flow` is a name for it, until it leaves.
-  Others tell(const void* flow, const News& news);
-  void leave(const void* flow);
+  virtual Others tell(const void* flow, const News& news);
+  virtual void leave(const void* flow);
 
  private:
   struct Flow {
@@ -48,7 +53,6 @@ class Siblings {
     News news;
   };
 
-  std::mutex mutex_;
   std::vector<Flow> flows_;
 };
 

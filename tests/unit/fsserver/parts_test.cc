@@ -65,6 +65,10 @@ class BodyBudgetTest : public testing::Test {
     });
   }
 
+  // Those that wait begin then.
+  void TearDown() override {
+    while (!held_.empty()) std::exchange(held_, {}).clear();
+  }
   // What comes next is entered while it ends.
   void give_back(int name) { held_.extract(name); }
 

@@ -28,7 +28,7 @@ void BlockPool::give_back(std::byte* block) { delete[] block; }
 #else
 
 BlockPool::~BlockPool() {
-  for (void* slab : slabs_) ::munmap(slab, 2 * kSlabSize);
+  for (void* slab : slabs_) ::munmap(slab, kSlabSize);
 }
 
 std::byte* BlockPool::take() {
@@ -39,19 +39,32 @@ std::byte* BlockPool::take() {
 }
 
 void BlockPool::give_back(std::byte* block) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (spare_.size() < kSpareMax) return spare_.push_back(block);
+  }
+  // A part of a huge page: the kernel must not make one of the rest again and fill the hole.
+  void* const slab = block - reinterpret_cast<std::uintptr_t>(block) % kSlabSize;
+  (void)::madvise(slab, kSlabSize, MADV_NOHUGEPAGE);
+  (void)::madvise(block, kBlockSize, MADV_DONTNEED);
   const std::lock_guard lock(mutex_);
-  if (spare_.size() < kSpareMax) return spare_.push_back(block);
-  ::madvise(block, kBlockSize, MADV_DONTNEED);
   bare_.push_back(block);
 }
 
 void BlockPool::reserve_slab() {
+  constexpr std::size_t kBlocks = kSlabSize / kBlockSize;
+  // So that giving back never needs memory.
+  spare_.reserve(kSpareMax);
+  slabs_.reserve(slabs_.size() + 1);
+  if (bare_.capacity() < kBlocks * (slabs_.size() + 1)) bare_.reserve(2 * kBlocks * (slabs_.size() + 1));
   void* const mapped = ::mmap(nullptr, 2 * kSlabSize, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
-  slabs_.push_back(mapped);
-  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
-  auto* const slab = static_cast<std::byte*>(mapped) + (kSlabSize - address % kSlabSize) % kSlabSize;
+  const std::size_t before = (kSlabSize - reinterpret_cast<std::uintptr_t>(mapped) % kSlabSize) % kSlabSize;
+  auto* const slab = static_cast<std::byte*>(mapped) + before;
+  if (before > 0) ::munmap(mapped, before);
+  ::munmap(slab + kSlabSize, kSlabSize - before);
+  slabs_.push_back(slab);
   (void)::madvise(slab, kSlabSize, MADV_HUGEPAGE);  // else in pages of the usual size
   for (std::size_t at = kSlabSize; at > 0; at -= kBlockSize) bare_.push_back(slab + at - kBlockSize);
 }

@@ -8,10 +8,16 @@ bool fits(ByteCount used, ByteCount size, ByteCount limit) { return used == 0 ||
 }  // namespace
 
 bool BodyBudget::reserve(const std::shared_ptr<Share>& share, ByteCount size, Start start) {
+  std::deque<Parked> first;
+  first.push_back({size, std::move(start)});
   std::unique_lock lock(mutex_);
-  std::deque<Parked>& parked = waiting_[share];
-  if (parked.size() >= kParkedReadsMax) return false;
-  parked.push_back({size, std::move(start)});
+  const auto place = waiting_.find(share);
+  if (place == waiting_.end())
+    waiting_.emplace(share, std::move(first));
+  else if (place->second.size() < kParkedReadsMax)
+    place->second.push_back(std::move(first.front()));
+  else
+    return false;
   serve(lock);
   return true;
 }
@@ -27,9 +33,11 @@ void BodyBudget::release(Share& share, ByteCount size) {
 BodyBudget::Waiting::iterator BodyBudget::next() {
   auto least = waiting_.end();
   for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
-    const ByteCount used = each->first->used_;
-    if (!fits(used, each->second.front().size, limit_of_one_)) continue;
-    if (least == waiting_.end() || used < least->first->used_) least = each;
+    const Share& share = *each->first;
+    if (!fits(share.used_, each->second.front().size, limit_of_one_)) continue;
+    if (least == waiting_.end() ||
+        std::pair(share.used_, share.served_) < std::pair(least->first->used_, least->first->served_))
+      least = each;
   }
   return least;
 }
@@ -46,6 +54,7 @@ void BodyBudget::serve(std::unique_lock<std::mutex>& lock) {
     if (turn->second.empty()) waiting_.erase(turn);
     used_ += parked.size;
     share->used_ += parked.size;
+    share->served_ = ++turns_;
     lock.unlock();
     parked.start(Reservation(shared_from_this(), share, parked.size));
     parked.start = nullptr;  // what it holds may end reservations: not with the mutex held

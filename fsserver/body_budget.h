@@ -24,6 +24,7 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   class Share {
     friend class BodyBudget;
     ByteCount used_ = 0;
+    std::uint64_t served_ = 0;  // its last turn: who holds as little as others is next if its is longer ago
   };
 
   // Gives its bytes back when it ends.
@@ -74,6 +75,7 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   const ByteCount limit_of_one_;
   mutable std::mutex mutex_;
   ByteCount used_ = 0;
+  std::uint64_t turns_ = 0;
   bool serving_ = false;  // somebody is starting what was parked
   Waiting waiting_;
 };

@@ -17,12 +17,16 @@ namespace {
 // Never freed, as OpenSSL's ciphers (aead_openssl.cc).
 const IMB_MGR* manager() {
   static const IMB_MGR* const kManager = []() -> const IMB_MGR* {
+    if (!__builtin_cpu_supports("avx"))
+      return nullptr;  // asks the operating system, too, as the library does not
     IMB_MGR* const made = ::alloc_mb_mgr(0);
     if (made == nullptr) return nullptr;
     ::init_mb_mgr_auto(made, nullptr);
     constexpr std::uint64_t kNeeded = IMB_FEATURE_AESNI | IMB_FEATURE_PCLMULQDQ;
-    const bool good = ::imb_get_errno(made) == 0 && (made->features & kNeeded) == kNeeded &&
-                      (made->features & IMB_FEATURE_AESNI_EMU) == 0;
+    bool good = ::imb_get_errno(made) == 0 && (made->features & kNeeded) == kNeeded;
+#if defined(IMB_FEATURE_AESNI_EMU)
+    good = good && (made->features & IMB_FEATURE_AESNI_EMU) == 0;
+#endif
     if (good) return made;
     ::free_mb_mgr(made);
     return nullptr;
@@ -38,7 +42,10 @@ class IpsecAead final : public Aead {
   IpsecAead(const IMB_MGR* manager, std::span<const std::byte, kKeyBytes> key) : manager_(manager) {
     IMB_AES256_GCM_PRE(manager_, key.data(), &key_);
   }
-  ~IpsecAead() override { ::OPENSSL_cleanse(&key_, sizeof key_); }
+  ~IpsecAead() override {
+    ::OPENSSL_cleanse(&key_, sizeof key_);
+    ::OPENSSL_cleanse(&state_, sizeof state_);
+  }
 
   void seal(const Nonce& nonce, std::span<const std::byte> header, std::span<const std::byte> tail,
             std::span<std::byte> packet) override {

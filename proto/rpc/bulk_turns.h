@@ -5,7 +5,7 @@
 // Network thread only.
 #pragma once
 
-#include <deque>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -15,7 +15,7 @@ namespace tusk::rpc {
 
 class BulkTurns {
  public:
-  // Of a request that nobody waits for, with so much room for its answer.
+  // Bulk requests, with so much room for their answers.
   static constexpr ByteCount kBulkMin = 64 << 10;
   // So much may be under way beside what the window holds twice: for the time that disks take.
   static constexpr ByteCount kAheadMin = 8 << 20;
@@ -25,14 +25,17 @@ class BulkTurns {
            request.body.empty();
   }
 
-  void enter(transport::RequestArrived request) { waiting_.push_back(std::move(request)); }
-  // The next one that is due, in the order in which they came.
+  void enter(transport::RequestArrived request) {
+    const wire::ExchangeId exchange = request.exchange;
+    waiting_.emplace(exchange, std::move(request));
+  }
+  // The next one that is due, in the order in which they were asked.
   [[nodiscard]] std::optional<transport::RequestArrived> next(const transport::Connection& connection);
-  // Answered, or cancelled.
-  void end(wire::ExchangeId exchange);
+  void handle_answered(wire::ExchangeId exchange);
+  void handle_cancelled(wire::ExchangeId exchange);
 
  private:
-  std::deque<transport::RequestArrived> waiting_;
+  std::map<wire::ExchangeId, transport::RequestArrived> waiting_;
   std::unordered_map<wire::ExchangeId, ByteCount> begun_;  // and what its answer may be
   ByteCount begun_bytes_ = 0;
 };

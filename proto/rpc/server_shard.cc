@@ -158,7 +158,7 @@ void ServerShard::process(ServerLink& link, TimePoint now) {
       blocked_[link.socket] = true;
   }
   handle_events(link, now);
-  if (link.secure->established())
+  if (link.secure->established() && !link.secure->closed() && phase_ == Phase::kServing)
     while (const auto due = link.bulk.next(link.secure->connection())) accept_call(link, *due);
   if (link.trace) link.trace->note(now, link.secure->connection());
   if (link.secure->closed()) return remove(link);
@@ -236,7 +236,7 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
 void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.attach_by = kNever;
   commons_.unattached.leave(link.unattached);
-  link.secure->connection().meet(commons_.hosts.of(link.route.to));
+  link.secure->connection().meet(commons_.hosts.of(link.proven_route.value_or(link.route).to));
   if (!entry.session.empty())
     commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
   if (entry.lane) {
@@ -253,7 +253,7 @@ void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
   } else if (const auto* reply = std::get_if<transport::ReplyArrived>(&event)) {
     link.outgoing.handle_reply(*reply);
   } else if (const auto* cancelled = std::get_if<transport::RequestCancelled>(&event)) {
-    link.bulk.end(cancelled->exchange);
+    link.bulk.handle_cancelled(cancelled->exchange);
     link.incoming.handle_cancelled(cancelled->exchange);
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
     link.left = closed->code == ErrorCode::kPeerClosed;
@@ -278,7 +278,7 @@ void ServerShard::accept_call(ServerLink& link, const transport::RequestArrived&
     ServerLink& asking = *found->second;
     const bool stranger = !asking.incoming.attached();
     asking.incoming.handle_answered(answer);
-    asking.bulk.end(answer.exchange);
+    asking.bulk.handle_answered(answer.exchange);
     if (stranger && answer.entry) let_in(asking, *answer.entry);
     asking.secure->connection().reply(answer.exchange, std::move(answer.header), std::move(answer.body));
     mark(asking);

@@ -227,13 +227,15 @@ OutgoingMessage* Exchanges::find_outgoing(wire::ExchangeId exchange, bool** queu
   return &*found->second.reply;
 }
 
-// In the order in which they were asked for, as far as it has not gone out yet: what is answered by several
-// threads is answered in some other order, and a reader in order would wait for the last of all that was
-// asked for ahead of it.
+// Answers in the order in which they were asked for, as far as it has not gone out yet: what is answered by
+// several threads is answered in some other order, and a reader in order would wait for the last of all that
+// was asked for ahead of it.
 void Exchanges::queue(wire::ExchangeId exchange, wire::Priority priority) {
   auto& fresh = fresh_[static_cast<std::size_t>(priority)];
   auto place = fresh.end();
-  while (place != fresh.begin() && index(exchange) < index(*std::prev(place))) --place;
+  while (!mine(exchange) && place != fresh.begin() && !mine(*std::prev(place)) &&
+         index(exchange) < index(*std::prev(place)))
+    --place;
   fresh.insert(place, exchange);
 }
 

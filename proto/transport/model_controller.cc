@@ -69,12 +69,7 @@ constexpr double kTakenAtOnceMax = 2;
 
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
-// Of the way to what each of several flows to one host should have, in a round; and no more than so much of
-// what it has.
-constexpr double kEvenStep = 0.3;
 constexpr double kTrainsAmongOthers = 16;
-constexpr double kSiblingsAlone = 0.85;
-constexpr double kEvenMost = 0.3;
 // Alone: so much of a round trip is left free, and no more than so long beyond the path's jitter.
 constexpr double kEmptyAlone = 0.05;
 constexpr double kEmptyAloneSeconds = 4e-3;
@@ -115,16 +110,6 @@ bool about_equal(Duration a, Duration b) {
 }  // namespace
 
 ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kInitialRate) {}
-
-ModelController::~ModelController() {
-  if (siblings_) siblings_->leave(this);
-}
-
-void ModelController::meet(std::shared_ptr<Siblings> siblings) {
-  if (siblings_) siblings_->leave(this);
-  siblings_ = std::move(siblings);
-  others_ = {};
-}
 
 std::string_view ModelController::state() const {
   switch (state_) {
@@ -418,11 +403,10 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   grow_into_free_capacity();
   share_evenly(rtt.queueing());
   insist_if_starved(now, rtt.queueing());
-  if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() ||
-      empty_due(now, rtt)) {
-    emptying_at_ = now;
+  const bool due = empty_due(now, rtt);
+  if (due) emptying_at_ = now;  // what one wants to know for itself is no reason for its siblings
+  if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() || due)
     enter(State::kEmpty);
-  }
 }
 
 // What a full window would have brought, where no queue speaks against it: as far as the line is known. Else
@@ -432,45 +416,6 @@ double ModelController::shown_rate() const {
   const bool policer = loss_.policed() || round_loss() - loss_.own() > kQuietLoss;
   if (policer || round_queue_.queue() >= own_queue() / 8) return rate_;
   return std::max(rate_, std::min(rate_ / filled_, part_ * capacity_));
-}
-
-// What it starts with of the line: its part of what all that are here should have.
-double ModelController::start_part() const {
-  return part_ / (others_.flows > 0 ? std::max(1.0, others_.parts + part_) : 1);
-}
-
-void ModelController::tell_siblings(TimePoint now, Duration queue) {
-  if (!siblings_) return;
-  others_ = siblings_->tell(this, {.now = now,
-                                   .part = part_,
-                                   .rate = state_ == State::kStartup ? 0 : goodput_,
-                                   .capacity = std::max(capacity_, trains_.capacity()),
-                                   .base = rtt_min_,
-                                   .queue = queue,
-                                   .emptying = emptying_at_});
-}
-
-double ModelController::share_of_siblings() const {
-  if (others_.rate_of_all <= 0) return 0;
-  const double line = others_.capacity > 0 ? std::min(capacity_, others_.capacity) : capacity_;
-  return (others_.rate_of_all + goodput_) / line;
-}
-
-// What one gives the others take, so that together they are to the line what they were. Beside strangers each
-// fights for itself.
-void ModelController::share_evenly(Duration queue) {
-  if (others_.flows == 0 || share_of_siblings() < kSiblingsAlone) return;
-  const double even = part_ * (others_.rate + goodput_) / (others_.parts + part_);
-  const double step = kEvenStep * (even - goodput_);
-  model_window_ +=
-      std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
-  model_window_ = std::max(model_window_, extra_window());
-}
-
-void ModelController::handle_demand(TimePoint now, RttEstimator& rtt) {
-  if (!siblings_ || state_ != State::kStartup) return;
-  tell_siblings(now, rtt.queueing());
-  control(rtt);
 }
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.

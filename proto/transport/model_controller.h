@@ -49,6 +49,9 @@ class ModelController final : public CongestionController {
   // round trip can be seen: by all flows at the same time, since they all see it then.
   enum class State : std::uint8_t { kStartup, kDrain, kSteady, kEmpty };
 
+  // Flows to one host that have so much of the line together have it all: nobody else is there.
+  static constexpr double kSiblingsAlone = 0.85;
+
   struct RoundSample {
     std::uint64_t round;
     double rate;
@@ -122,6 +125,7 @@ class ModelController final : public CongestionController {
   TrainCapacity trains_;
   std::shared_ptr<Siblings> siblings_;  // nullptr: none are known of
   Siblings::Others others_;             // of them, by the newest round
+  TimePoint told_at_{};
   double remembered_ = 0;  // that the path has carried before, bytes/s; 0: nothing, or the start is over
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top

@@ -27,11 +27,13 @@ bool as_far(const Siblings::News& a, const Siblings::News& b) {
          (starts && about(a.base + a.queue, b.base + b.queue, kQueueAlike, kQueueAlikeMin));
 }
 
-bool same_path(const Siblings::News& a, const Siblings::News& b) {
+bool as_wide(const Siblings::News& a, const Siblings::News& b) {
   if (a.rate <= 0 || b.rate <= 0) return true;  // what a start knows of it is little
-  if (a.capacity > 0 && b.capacity > 0 &&
-      std::max(a.capacity, b.capacity) > kCapacityAlike * std::min(a.capacity, b.capacity))
-    return false;
+  return std::max(a.capacity, b.capacity) <= kCapacityAlike * std::min(a.capacity, b.capacity);
+}
+
+bool same_queue(const Siblings::News& a, const Siblings::News& b) {
+  if (a.rate <= 0 || b.rate <= 0) return true;
   return about(a.queue, b.queue, kQueueAlike, kQueueAlikeMin);
 }
 
@@ -48,10 +50,11 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
   for (const Flow& other : flows_) {
     const auto heard = std::max<Duration>(kHeardMin, kHeardRtts * other.news.base);
     if (other.name == flow || news.now > other.news.now + heard) continue;
-    others.emptying = std::max(others.emptying, other.news.emptying);
     if (!as_far(news, other.news)) continue;
+    others.emptying = std::max(others.emptying, other.news.emptying);
+    if (!as_wide(news, other.news)) continue;
     others.rate_of_all += other.news.rate;
-    if (!same_path(news, other.news)) continue;
+    if (!same_queue(news, other.news)) continue;
     ++others.flows;
     others.parts += other.news.part;
     others.rate += other.news.rate;

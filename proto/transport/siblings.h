@@ -23,7 +23,7 @@ class Siblings {
   Siblings& operator=(const Siblings&) = delete;
   virtual ~Siblings() = default;
 
-  // What a flow that has more to send than it may knows of the path. Rates in bytes/s.
+  // What a flow that has much to send knows of the path. Rates in bytes/s.
   struct News {
     TimePoint now;
     double part = 1;       // of what one flow would have: CongestionController::take_part()
@@ -40,7 +40,7 @@ class Siblings {
     double rate = 0;         // likewise
     double capacity = 0;     // what they take the line for, on average
     TimePoint emptying{};    // when one of all last began to let the queue run empty
-    double rate_of_all = 0;  // also of those that have come to another opinion of its queue and capacity
+    double rate_of_all = 0;  // also of those that see another queue
   };
 
   // `flow` is a name for it, until it leaves.

@@ -111,6 +111,17 @@ TEST_F(BodyBudgetTest, WhoHoldsLeastIsNextHoweverMuchOthersHaveAskedForBefore) {
   EXPECT_EQ(order_, (std::vector{0, 1, 100, 2}));
 }
 
+// By who of them was served longest ago: each of three that hold nothing or one has its turn.
+TEST_F(BodyBudgetTest, OfThoseThatHoldAsMuchEachHasItsTurn) {
+  const std::vector<Share> clients = {one_, other_, std::make_shared<BodyBudget::Share>()};
+  for (int i = 0; i < 30; ++i)
+    for (int client = 0; client < 3; ++client)
+      EXPECT_TRUE(take(100 * client + i, clients[static_cast<std::size_t>(client)], 50));
+  for (std::size_t given = 0; order_.size() < 30; ++given) give_back(order_[given]);
+  for (int client = 0; client < 3; ++client)
+    EXPECT_GE(std::ranges::count_if(order_, [&](int name) { return name / 100 == client; }), 8) << client;
+}
+
 // Else small ones would keep a large one waiting for ever.
 TEST_F(BodyBudgetTest, NobodyOvertakesWhoIsNext) {
   EXPECT_TRUE(take(1, one_, 70));

@@ -25,7 +25,7 @@ class BulkTurnsTest : public testing::Test {
   BulkTurns turns_;
 };
 
-TEST_F(BulkTurnsTest, ConcernLargeAnswersThatNobodyWaitsFor) {
+TEST_F(BulkTurnsTest, ConcernLargeAnswers) {
   transport::RequestArrived request{.reply_capacity = kMiB, .priority = wire::Priority::kBulk};
   EXPECT_TRUE(BulkTurns::concerns(request));
   request.priority = wire::Priority::kInteractive;
@@ -39,16 +39,16 @@ TEST_F(BulkTurnsTest, BeginInOrderAsFarAsTheLineWillTakeThem) {
   for (std::uint64_t i = 0; i < 20; ++i) ask(i);
   EXPECT_EQ(begun(), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_TRUE(begun().empty());
-  turns_.end(wire::ExchangeId(3));
-  turns_.end(wire::ExchangeId(0));
+  turns_.handle_answered(wire::ExchangeId(3));
+  turns_.handle_answered(wire::ExchangeId(0));
   EXPECT_EQ(begun(), (std::vector<std::uint64_t>{8, 9}));
 }
 
 TEST_F(BulkTurnsTest, ThoseThatAreCancelledWhileTheyWaitNeverBegin) {
   for (std::uint64_t i = 0; i < 20; ++i) ask(i);
   (void)begun();
-  turns_.end(wire::ExchangeId(8));
-  turns_.end(wire::ExchangeId(1));
+  turns_.handle_cancelled(wire::ExchangeId(8));
+  turns_.handle_cancelled(wire::ExchangeId(1));
   EXPECT_EQ(begun(), (std::vector<std::uint64_t>{9}));
 }
 

@@ -30,8 +30,6 @@ constexpr double kCrowdedQueuesWary = 1.5;
 constexpr double kCrowdWeightWary = 1.0 / 3;
 constexpr Duration kWary = 10s;
 constexpr int kCalmRounds = 3;
-// Flows to one host that have so much together leave nothing to strangers.
-constexpr double kTogetherAll = 0.85;
 // Then it is tried whether the others are still there: flows of ours would hold each other to it for ever.
 constexpr int kInsistRoundsMax = 200;
 

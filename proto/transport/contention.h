@@ -16,6 +16,9 @@ namespace tusk::transport {
 
 class Contention {
  public:
+  // Flows to one host that have so much of the line together have it all: nobody else is there.
+  static constexpr double kTogetherAll = 0.85;
+
   struct Round {
     TimePoint now;
     double got = 0;               // share of the capacity that was delivered for us, 0..1

@@ -420,7 +420,7 @@ double ModelController::shown_rate() const {
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.
 void ModelController::grow_into_free_capacity() {
-  const bool free = round_queue_.queue() < own_queue() / 8 && share_of_siblings() < kSiblingsAlone;
+  const bool free = round_queue_.queue() < own_queue() / 8 && share_of_siblings() < Contention::kTogetherAll;
   free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
   if (free_rounds_ == 0) return trains_.clear();
   if (loss_.policed() || free_rounds_ < kFreeRounds) return;
@@ -486,7 +486,7 @@ void ModelController::verify_capacity() {
   const double mean = std::max(trains_.capacity(), rate_);
   trains_.clear();
   // Between the packets of siblings that fill the line trains tell less.
-  const bool filled = others_.flows > 0 && others_.rate + goodput_ > kSiblingsAlone * capacity_;
+  const bool filled = others_.flows > 0 && others_.rate + goodput_ > Contention::kTogetherAll * capacity_;
   if (measured < kCapacityAgrees * capacity_) {
     if (!filled) lower_capacity(measured);
     return;
@@ -494,7 +494,7 @@ void ModelController::verify_capacity() {
   // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
   if (loss_.policed()) return;
   capacity_ += (mean - capacity_) * kCapacityWeight;
-  if (others_.capacity > 0 && share_of_siblings() > kSiblingsAlone)
+  if (others_.capacity > 0 && share_of_siblings() > Contention::kTogetherAll)
     capacity_ += (others_.capacity - capacity_) / 2;
 }
 
@@ -531,7 +531,7 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (contention_.insists()) return false;                // who fills the queue would take what we leave
   // All that share it at the same time, or none of them sees the bare path. Strangers would take what all
   // leave.
-  const bool alone = share_of_siblings() > kSiblingsAlone;
+  const bool alone = share_of_siblings() > Contention::kTogetherAll;
   if (alone && others_.emptying > emptying_at_ && now - others_.emptying < rtt_min_ + rtt.queueing())
     return true;
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
@@ -592,7 +592,7 @@ void ModelController::control(const RttEstimator& rtt) {
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
   if (state_ == State::kEmpty) {
-    const bool siblings = share_of_siblings() > kSiblingsAlone;
+    const bool siblings = share_of_siblings() > Contention::kTogetherAll;
     const bool half = (shared() && !siblings) || puzzling_queue_ > Duration(0) || base_doubtful_;
     // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
     const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);

@@ -49,9 +49,6 @@ class ModelController final : public CongestionController {
   // round trip can be seen: by all flows at the same time, since they all see it then.
   enum class State : std::uint8_t { kStartup, kDrain, kSteady, kEmpty };
 
-  // Flows to one host that have so much of the line together have it all: nobody else is there.
-  static constexpr double kSiblingsAlone = 0.85;
-
   struct RoundSample {
     std::uint64_t round;
     double rate;

@@ -54,7 +54,7 @@ double ModelController::share_of_siblings() const {
 // What one gives the others take, so that together they are to the line what they were. Beside strangers each
 // fights for itself.
 void ModelController::share_evenly(Duration queue) {
-  if (others_.flows == 0 || share_of_siblings() < kSiblingsAlone) return;
+  if (others_.flows == 0 || share_of_siblings() < Contention::kTogetherAll) return;
   const double even = part_ * (others_.rate + goodput_) / (others_.parts + part_);
   const double step = kEvenStep * (even - goodput_);
   model_window_ +=

@@ -53,7 +53,18 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
     options_.disk->on_trouble([this](const std::string& what) { core_.last_error.set(what); });
   core_.foresight.choose(lifetime_of(attached, options_.lifetime));
   take_terms(attached);
-  facts_.learn(*core_.inodes.root(), attached.root().attr(), scheduler.now());
+  learn_root(attached);
+}
+
+// A program that comes to a fresh mount does not wait to hear what is in its root.
+void Filesystem::learn_root(const schema::AttachReply& attached) {
+  Told told(core_.scheduler.now());
+  told.lease = attached.root_lease();
+  facts_.learn(*core_.inodes.root(), attached.root().attr(), told.about(attached.root().attr()));
+  root_told_ = told.lease != 0;
+  if (!root_told_ || !attached.has_root_listing()) return;
+  told.cover = attached.root_listing().names();
+  names_.learn_beside_name(core_.inodes.root(), attached.root_listing(), told);
 }
 
 Result<Filesystem::InodePointer> Filesystem::inode_of(NodeId node) {

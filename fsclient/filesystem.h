@@ -196,6 +196,7 @@ class Filesystem {
 
   // The channel's events, on its network thread.
   void handle_attaching(schema::AttachRequest& request) {
+    request.clear_listing_bytes();  // what is known here by then is more
     held_locks_.offer(request);
     log_.tell(request);
   }
@@ -204,10 +205,10 @@ class Filesystem {
     log_.give_up(error);
     write_behind_.handle_outage(error);
   }
-  // Asks for the root's attributes, under a lease if there are any: what the attach told of it is soon too
+  // Asks for the root's attributes unless the attach told them under a lease: without one they are soon too
   // old, and the first program that comes would wait for a round trip more.
   void look_at_root() {
-    ask_attributes({}, core_.inodes.root(), [](const Result<bool>&) {});
+    if (!root_told_) ask_attributes({}, core_.inodes.root(), [](const Result<bool>&) {});
   }
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
@@ -310,6 +311,7 @@ class Filesystem {
   // Looks again at once at what was taken back and is in use: who waits for it to change waits less.
   void look_again(const schema::InvalidateRequest& request);
   void take_terms(const schema::AttachReply& attached);
+  void learn_root(const schema::AttachReply& attached);
   void take_back(const schema::InvalidateRequest::Item& item, const std::shared_ptr<PushAnswer>& answer);
   // `answer`, unless it is null, is given once the kernel has dropped all.
   void give_when_dropped(const std::shared_ptr<PushAnswer>& answer);
@@ -418,6 +420,7 @@ class Filesystem {
   ExportStatistics statistics_;
   const std::uint32_t owner_uid_;  // of what is made, unless owners are real
   const std::uint32_t owner_gid_;
+  bool root_told_ = false;  // by the attach, under a lease
   std::atomic<TimePoint> acquired_at_{TimePoint::min()};
   std::atomic<TimePoint> removed_at_{TimePoint::min()};
   std::atomic<ByteCount> held_here_{0};  // bytes of files that are open without the server

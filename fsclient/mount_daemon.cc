@@ -62,6 +62,7 @@ schema::AttachRequest attach_of(const MountSettings& settings) {
   attach.set_version(kSchemaVersion);
   attach.set_identity_real(asks_for_real(settings));
   attach.set_leases(true);
+  attach.set_listing_bytes(DirectoryCache::kBesideNameBytes);
   return attach;
 }
 

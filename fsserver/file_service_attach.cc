@@ -12,14 +12,19 @@ namespace tusk::server {
 void FileService::answer_attach(const Incoming& incoming) {
   auto reply = attach(*incoming);
   if (reply) {
-    incoming->reply(std::move(*reply));
     std::shared_ptr<Attachment> attachment;
     {
       const std::lock_guard lock(mutex_);
       attachment = attachment_of(incoming->peer().connection);
     }
-    if (attachment && attachment->leases && !attachment->lane)
-      leases_.send_again(attachment->session->number());
+    const bool told_of_changes = attachment && attachment->leases && !attachment->lane;
+    if (told_of_changes && incoming->message().attach().listing_bytes() > 0) {
+      const ActingAs acting(attachment->exported->acts_as());
+      Call call(incoming, attachment, locks_, leases_, boot_id_);
+      ops::tell_root(call, *reply->mutable_attach());
+    }
+    incoming->reply(std::move(*reply));
+    if (told_of_changes) leases_.send_again(attachment->session->number());
     return;
   }
   const schema::AttachRequest& request = incoming->message().attach();

@@ -46,6 +46,8 @@ struct Operation {
 namespace ops {
 // operations_metadata.cc
 Result<void> lookup(Call& call);
+// For ATTACH: the root's attributes under a lease and, if they are few, the names in it.
+void tell_root(Call& call, schema::AttachReply& attached);
 Result<void> getattr(Call& call);
 Result<void> setattr(Call& call);
 Result<void> readlink(Call& call);

@@ -79,14 +79,17 @@ Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& req
   return {};
 }
 
-// Who looks up a directory is likely to list it, or to look for something in it.
-void tell_listing(Call& call, const NodeTable::Found& directory, std::size_t limit) {
-  if (call.exclusive_of_another(directory.handle)) return;
-  if (const Result<bool> few = names_fit(directory, limit); !few || !*few) return;
+// Who looks up a directory is likely to list it, or to look for something in it. Nullopt: it is not for this
+// client to know now, or takes more than `limit` bytes.
+std::optional<schema::WalkListing> listing_of_few(Call& call, const NodeTable::Found& directory,
+                                                  std::uint32_t limit) {
+  std::size_t left = std::min<std::size_t>(limit, kListingBesideNameMax);
+  if (left == 0 || call.exclusive_of_another(directory.handle)) return std::nullopt;
+  if (const Result<bool> few = names_fit(directory, left); !few || !*few) return std::nullopt;
   schema::WalkListing listing;
-  std::size_t left = limit;
   const Result<bool> whole = list_whole(call, directory, listing, left);
-  if (whole && *whole) *call.reply.mutable_node()->mutable_listing() = std::move(listing);
+  if (!whole || !*whole) return std::nullopt;
+  return listing;
 }
 
 }  // namespace
@@ -100,10 +103,26 @@ Result<void> lookup(Call& call) {
   if (!found && found.error().code == from_errno(ENOENT) && request.tell_absence()) return {};
   if (!found) return std::unexpected(found.error());
   *reply.mutable_node() = call.node_of(*found);
-  if (request.listing_bytes() > 0 && S_ISDIR(found->status.stx_mode))
-    tell_listing(call, *found, std::min<std::size_t>(request.listing_bytes(), kListingBesideNameMax));
+  if (S_ISDIR(found->status.stx_mode))
+    if (auto listing = listing_of_few(call, *found, request.listing_bytes()))
+      *reply.mutable_listing() = std::move(*listing);
   reply.set_opened(open_by_name(call, *found));
   return {};
+}
+
+void tell_root(Call& call, schema::AttachReply& attached) {
+  const std::string& handle = attached.root().handle();
+  if (call.exclusive_of_another(handle)) return;
+  const auto root = call.node(handle);
+  if (!root) return;
+  const auto status = status_of(**root);
+  auto attr = call.leased_attr(handle, **root);
+  if (!status || !attr) return;
+  *attached.mutable_root()->mutable_attr() = std::move(*attr);
+  auto listing = listing_of_few(call, {*root, *status, handle}, call.request().attach().listing_bytes());
+  if (listing && listing->names() == schema::COVER_LEASE)
+    *attached.mutable_root_listing() = std::move(*listing);
+  attached.set_root_lease(call.reply.lease());
 }
 
 Result<void> getattr(Call& call) {

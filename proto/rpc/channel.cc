@@ -158,6 +158,7 @@ class ChannelOverUdp final : public Channel {
   Error last_error_{ErrorCode::kUnreachable, ""};
   OutagePolicy outage_;
   Events events_;
+  PushListener pushes_;
   TimePoint stats_at_{};
   std::uint64_t reconnects_ = 0;
   std::uint64_t connections_ = 0;  // made: a push may come before the attach is answered
@@ -432,8 +433,7 @@ void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {
     if (ended_) return;
     reactor_->post([this, exchange, number, answer] { answer_push(exchange, number, answer); });
   };
-  if (!events_.pushed) return later();
-  events_.pushed(request, std::move(later));
+  pushes_.handle(std::move(request), std::move(later));
 }
 
 // Not on another connection than the push came on: there it is pushed again.
@@ -650,7 +650,11 @@ void ChannelOverUdp::share_with(std::uint64_t flows) {
 }
 
 void ChannelOverUdp::observe(Events events) {
-  reactor_->post([this, events = std::move(events)]() mutable { events_ = std::move(events); });
+  reactor_->post([this, events = std::move(events)]() mutable {
+    events_ = std::move(events);
+    if (reconnects_ > 0 && !pushes_.listening() && events_.reattached) events_.reattached(attached());
+    pushes_.begin(std::move(events_.pushed));
+  });
 }
 
 Result<std::unique_ptr<Channel>> ChannelOverUdp::open_lane() {

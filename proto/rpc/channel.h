@@ -13,6 +13,7 @@
 #include "proto/crypto/identity.h"
 #include "proto/rpc/caller.h"
 #include "proto/rpc/path_stats.h"
+#include "proto/rpc/push_listener.h"
 #include "proto/schema/tusk.pb.h"
 #include "proto/transport/remembered_path.h"
 
@@ -92,9 +93,9 @@ class Channel : public Caller {
     // Calls have failed with this, for want of a server or of the right to use it; those that outlive outages
     // still wait. Again and again as long as it is so.
     std::move_only_function<void(const Error&)> gave_up;
-    // `answer` from any thread; the server waits for it.
-    std::move_only_function<void(const schema::Request&, std::move_only_function<void()> answer)> pushed;
+    PushListener::Listen pushed;
   };
+  // What came before is told now: who takes his time does not miss a push or a re-attach.
   virtual void observe(Events events) = 0;
 
   // Says goodbye, ends calls in flight with kPeerClosed, joins the thread. Idempotent; at most 1 s.

@@ -19,6 +19,39 @@ TEST_F(Leased, FactsAreTrustedAsLongAsTheServerIsHeard) {
   EXPECT_EQ(getattrs(), 0u);
 }
 
+class LeasedFromTheStart : public Leased {
+ protected:
+  LeasedFromTheStart() {
+    server.put("file", "content");
+    schema::AttachReply attached = server.attached();
+    attached.set_root_lease(server.lease);
+    attached.mutable_root()->mutable_attr()->set_cover(schema::COVER_LEASE);
+    attached.mutable_root_listing()->set_names(schema::COVER_LEASE);
+    schema::DirEntry& entry = *attached.mutable_root_listing()->add_entries();
+    entry.set_name("file");
+    *entry.mutable_node() = server.node_of("file");
+    entry.mutable_node()->mutable_attr()->set_cover(schema::COVER_LEASE);
+    filesystem =
+        std::make_unique<Filesystem>(server, scheduler, kernel, attached,
+                                     Filesystem::Options{.confirmed = [this] { return scheduler.now(); }});
+    filesystem->look_at_root();
+  }
+};
+
+TEST_F(LeasedFromTheStart, WhatIsInTheRootNeedNotBeAskedFor) {
+  scheduler.advance(std::chrono::seconds(60));
+  EXPECT_NE(lookup("file").node, NodeId(0));
+  EXPECT_EQ(lookup("absent").node, NodeId(0));
+  EXPECT_EQ(lookups() + getattrs() + server.seen(schema::Request::kReaddir), 0u);
+}
+
+TEST_F(LeasedFromTheStart, WhatIsTakenBackIsAskedFor) {
+  EXPECT_TRUE(take_back(push_name("absent")));
+  server.put("absent", "here now");
+  EXPECT_NE(lookup("absent").node, NodeId(0));
+  EXPECT_EQ(lookups(), 1u);
+}
+
 TEST_F(Leased, WithoutContactTheyEndWithTheLeaseOfWhatWasLastHeard) {
   server.put("a", "x");
   const NodeId node = lookup("a").node;

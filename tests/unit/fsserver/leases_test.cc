@@ -29,6 +29,35 @@ TEST_F(LeasesOfMounts, AttachTellsTheTermsToWhoAsksForLeases) {
   EXPECT_EQ(old.lookup(old.root(), "file").reply.node().node().attr().cover(), schema::COVER_LIFETIME);
 }
 
+TEST_F(LeasesOfMounts, AttachTellsWhatIsInTheRootToWhoAsks) {
+  EXPECT_FALSE(reader->attached().has_root_listing());
+  EXPECT_EQ(reader->attached().root_lease(), 0u);
+  const std::string session(kSessionIdBytes, 'n');
+  Mount fresh(server, {.session = session, .leases = true, .listing_bytes = 4096});
+  const schema::AttachReply& told = fresh.attached();
+  EXPECT_GE(told.root_lease(), told.lease_floor());
+  EXPECT_EQ(told.root().attr().cover(), schema::COVER_LEASE);
+  EXPECT_EQ(told.root_listing().names(), schema::COVER_LEASE);
+  ASSERT_EQ(told.root_listing().entries_size(), 2);
+  for (const auto& entry : told.root_listing().entries())
+    EXPECT_EQ(entry.node().attr().cover(), schema::COVER_LEASE) << entry.name();
+
+  const auto removing = begin_remove("file");
+  EXPECT_EQ(pushes.wait_for(fresh.connection()).items(0).name(), "file");
+  EXPECT_FALSE(removing->done()) << "it is asked before the name goes";
+  pushes.answer_all();
+  EXPECT_OK(removing->wait());
+}
+
+TEST_F(LeasesOfMounts, AttachTellsNothingOfARootThatIsLargeOrWithoutLeases) {
+  Mount few(server, {.session = std::string(kSessionIdBytes, 'f'), .leases = true, .listing_bytes = 100});
+  EXPECT_FALSE(few.attached().has_root_listing()) << "not in part";
+  EXPECT_NE(few.attached().root_lease(), 0u) << "its attributes all the same";
+  Mount old(server, {.session = std::string(kSessionIdBytes, 'o'), .listing_bytes = 4096});
+  EXPECT_FALSE(old.attached().has_root_listing());
+  EXPECT_EQ(old.attached().root_lease(), 0u);
+}
+
 TEST_F(LeasesOfMounts, FactsAreToldUnderALease) {
   const Answer found = EXPECT_OK(reader->lookup(reader->root(), "file"));
   EXPECT_GE(found.reply.lease(), reader->attached().lease_floor());

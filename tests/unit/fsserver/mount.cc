@@ -82,6 +82,7 @@ Answer Mount::attach() {
   attach.set_log_sent(setup_.log_sent);
   attach.set_log_answered_beyond(setup_.log_answered_beyond);
   for (const schema::LockRequest& lock : setup_.locks) *attach.add_locks() = lock;
+  attach.set_listing_bytes(setup_.listing_bytes);
   attach.set_lane(setup_.lane);
   attach.set_attempt(setup_.attempt);
   Answer answer = call(request);

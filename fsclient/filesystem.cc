@@ -42,10 +42,6 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       tree_(core_, facts_, names_, kept_listings_),
       reader_(core_, kept_),
       files_ahead_(core_, facts_, names_, tree_, kept_, reader_),
-      opens_ahead_(scheduler,
-                   [this](std::uint64_t open_id) {
-                     core_.scheduler.post([this, open_id] { close_at_server(open_id); });
-                   }),
       write_behind_(core_, facts_),
       owner_uid_(attached.owner_uid()),
       owner_gid_(attached.owner_gid()) {
@@ -139,10 +135,7 @@ void Filesystem::touched(const InodePointer& inode) {
 void Filesystem::handle_attached(const schema::AttachReply& attached) {
   remote_.handle_attached(attached);
   const bool leases_kept = attached.resumed() && attached.lease_floor() <= trust_->floor();
-  if (!attached.resumed()) {
-    trust_->forget_leases(core_.scheduler.now());
-    opens_ahead_.handle_new_session();
-  }
+  if (!attached.resumed()) trust_->forget_leases(core_.scheduler.now());
   take_terms(attached);
   if (!leases_kept) {
     core_.log.take_back_all();

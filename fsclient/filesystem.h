@@ -216,7 +216,7 @@ class Filesystem {
  private:
   // What an open brings of the file's start: several reads of a program that goes on reading, so that
   // it is seen to be one a round trip sooner.
-  static constexpr ByteCount kOpenReadAhead = OpensAhead::kAbove;
+  static constexpr ByteCount kOpenReadAhead = 512 * 1024;
   static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
   // Of the cache, for files that are open without the server: their bytes cannot be evicted.
@@ -301,16 +301,14 @@ class Filesystem {
 
   // What the server says of a name: null, there is none; and for how long that may be used.
   using NameLearnt = std::pair<InodePointer, Learnt>;
-  struct BesideName {
-    std::uint32_t listing_bytes = 0;  // of what is in it may come with it if it is a directory
-    bool open = false;                // it should be opened if it is a large file
-  };
-  void ask_name(const Asker& asker, const InodePointer& directory, const std::string& name, BesideName beside,
-                Done<NameLearnt> done);
+  // `listing_bytes` of what is in it may come with it if it is a directory.
+  void ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
+                std::uint32_t listing_bytes, Done<NameLearnt> done);
 
   // Looks again at once at what was taken back and is in use: who waits for it to change waits less.
   void look_again(const schema::InvalidateRequest& request);
   void take_terms(const schema::AttachReply& attached);
+  static void answer_when_open(Inode& inode, const std::shared_ptr<PushAnswer>& answer);
   void learn_root(const schema::AttachReply& attached);
   void take_back(const schema::InvalidateRequest::Item& item, const std::shared_ptr<PushAnswer>& answer);
   // `answer`, unless it is null, is given once the kernel has dropped all.
@@ -342,19 +340,21 @@ class Filesystem {
   // An open that needs no server: all bytes were fetched ahead for it.
   [[nodiscard]] std::optional<OpenReply> open_here(const InodePointer& inode, std::uint32_t flags);
   bool answer_here(const std::shared_ptr<WaitingOpen>& open);
-  // An open that the server has done already, when the file was looked up.
-  [[nodiscard]] std::optional<OpenReply> open_looked_up(const InodePointer& inode, std::uint32_t flags);
+  // An open that the server is asked for, and sure to do, while the program goes on.
+  [[nodiscard]] std::optional<OpenReply> open_meanwhile(const Asker& asker, const InodePointer& inode,
+                                                        std::uint32_t flags);
+  [[nodiscard]] bool server_lets_read(const Asker& asker, const Attributes& attr) const;
   void heed_interrupt(const std::shared_ptr<WaitingOpen>& open);
   void after_attributes_dropped(const Inode& inode, std::move_only_function<void()> then);
   // Opens at the server what is open here only, before something is done that a file without a server's open
   // does not survive. `then` runs in any case.
   void open_at_server(const Asker& asker, const InodePointer& inode, std::move_only_function<void()> then);
+  void open_at_server(const Asker& asker, std::span<const std::shared_ptr<OpenFile>> files,
+                      std::move_only_function<void()> then);
   void send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags, Done<OpenReply> done);
   [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
                                          std::uint32_t flags, const Told& told,
                                          std::span<const std::byte> body);
-  void keep_open_ahead(Inode& inode, std::uint64_t open_id);
-  void close_open_ahead(const InodePointer& inode);
   void close_at_server(std::uint64_t open_id);
   // `held`: bytes that stay as long as it is open.
   [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
@@ -412,7 +412,6 @@ class Filesystem {
   TreeStream tree_;
   Reader reader_;
   FilesAhead files_ahead_;
-  OpensAhead opens_ahead_;
   WriteBehind write_behind_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;

@@ -32,11 +32,19 @@ void Filesystem::give_when_dropped(const std::shared_ptr<PushAnswer>& answer) {
       [this, answer] { core_.scheduler.post_notification([answer] { answer->let_go(); }); });
 }
 
+void Filesystem::answer_when_open(Inode& inode, const std::shared_ptr<PushAnswer>& answer) {
+  const std::lock_guard lock(inode.mutex);
+  if (!inode.file || inode.file->being_opened == 0) return;
+  answer->hold_back();
+  inode.file->waiting_for_open.push_back(answer);
+}
+
 void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
                            const std::shared_ptr<PushAnswer>& answer) {
   facts_.note_taken_back(item.handle());
   const InodePointer inode = core_.inodes.find(item.handle());
   if (!inode) return;
+  answer_when_open(*inode, answer);
   std::vector<std::string> names;
   std::vector<InodePointer> nodes{inode};
   if (!item.name().empty()) names.push_back(item.name());
@@ -77,7 +85,7 @@ void Filesystem::look_again(const schema::InvalidateRequest& request) {
     if (item.data()) files_ahead_.fetch_again(inode);
     ask_attributes({}, inode, [](const Result<bool>&) {});
     if (item.name().empty() && !item.entries()) continue;
-    if (!item.name().empty()) ask_name({}, inode, item.name(), {}, [](const Result<NameLearnt>&) {});
+    if (!item.name().empty()) ask_name({}, inode, item.name(), 0, [](const Result<NameLearnt>&) {});
     if (lists_few(*inode)) (void)names_.begin({}, inode);
   }
 }

@@ -39,10 +39,7 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
         [this, asker, parent, name](Done<EntryReply> then) { lookup(asker, parent, name, std::move(then)); });
   if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
   const bool may_tell_more = core_.foresight.allowed() && !core_.path.slow();
-  BesideName beside;
-  if (may_tell_more) beside.listing_bytes = names_.listing_wanted_beside(*directory, name);
-  beside.open = core_.foresight.allowed() && trust_->waited_for(core_.scheduler.now());
-  ask_name(asker, directory, name, beside,
+  ask_name(asker, directory, name, may_tell_more ? names_.listing_wanted_beside(*directory, name) : 0,
            [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
              if (!told) return done(std::unexpected(told.error()));
              const auto& [inode, learnt] = *told;
@@ -54,33 +51,22 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
 }
 
 void Filesystem::ask_name(const Asker& asker, const InodePointer& directory, const std::string& name,
-                          BesideName beside, Done<NameLearnt> done) {
+                          std::uint32_t listing_bytes, Done<NameLearnt> done) {
   schema::Request request;
   request.mutable_lookup()->set_parent(directory->handle());
   request.mutable_lookup()->set_name(name);
   request.mutable_lookup()->set_tell_absence(true);
-  request.mutable_lookup()->set_listing_bytes(beside.listing_bytes);
-  const std::uint64_t open_id = beside.open && opens_ahead_.begin() ? core_.log.next_open_id() : 0;
-  if (open_id != 0) {
-    request.mutable_lookup()->set_open_id(open_id);
-    request.mutable_lookup()->set_open_above(OpensAhead::kAbove);
-  }
+  request.mutable_lookup()->set_listing_bytes(listing_bytes);
   remote_.ask(asker, std::move(request), schema::Reply::kNode,
-              [this, directory, name, open_id, started = core_.scheduler.now(),
+              [this, directory, name, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 const bool absent =
                     reply ? !reply->message.node().has_node() : reply.error().code == from_errno(ENOENT);
-                const bool opened = open_id != 0 && reply && reply->message.node().opened();
-                if (open_id != 0 && !opened) opens_ahead_.end();
-                // Interrupted, or given up in an outage, it may have been done all the same.
-                if (open_id != 0 && !reply && !absent) close_at_server(open_id);
                 if (!reply && !absent) return done(std::unexpected(reply.error()));
                 const Told told = reply ? Told(started, reply->message, reply->message.names()) : started;
                 if (absent) return done(NameLearnt{nullptr, names_.learn_absent(*directory, name, told)});
                 const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
-                if (!inode && opened) opens_ahead_.discard(open_id);
                 if (!inode) return done(std::unexpected(inode.error()));
-                if (opened) keep_open_ahead(**inode, open_id);
                 const Learnt learnt = names_.learn(*directory, name, *inode, told);
                 if (const schema::NodeReply& node = reply->message.node(); node.has_listing())
                   names_.learn_beside_name(*inode, node.listing(),
@@ -135,7 +121,6 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
 void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_directory, Done<void> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
-  close_open_ahead(names_.last_known(**found, name));
   if (remove_here(asker, *found, name, is_directory, done)) return;
   if (in_log({*found, names_.last_known(**found, name)}))
     return after_log<Done<void>>(asker, std::move(done),
@@ -200,7 +185,6 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
   // What is moved to where it is to stay has to be whole.
   if (Result<void> whole = WriteBehind::take_untold_error(names_.last_known(**from, old_name)); !whole)
     return done(std::move(whole));
-  close_open_ahead(names_.last_known(**to, new_name));
   if (rename_here(asker, *from, old_name, *to, new_name, flags, done)) return;
   if (in_log({*from, *to, names_.last_known(**from, old_name), names_.last_known(**to, new_name)}))
     return after_log<Done<void>>(

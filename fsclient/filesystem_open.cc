@@ -117,7 +117,7 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   }
   if (!files_ahead_.wait_for(*open->inode, again)) {
     if (answer_here(open)) return;  // its bytes came between the two looks
-    if (const auto opened = open_looked_up(open->inode, open->flags)) {
+    if (const auto opened = open_meanwhile(open->asker, open->inode, open->flags)) {
       if (open->ended.exchange(true)) return release(opened->handle, std::nullopt);
       return open->done(*opened);
     }
@@ -185,39 +185,45 @@ std::optional<OpenReply> Filesystem::open_here(const InodePointer& inode, std::u
   return OpenReply{new_file(inode, 0, flags, held), known_size};
 }
 
-void Filesystem::keep_open_ahead(Inode& inode, std::uint64_t open_id) {
-  const std::lock_guard lock(inode.mutex);
-  if (inode.file && core_.trust.covered(inode.attributes.learnt(), core_.scheduler.now()))
-    opens_ahead_.keep(inode.file->opened_ahead, open_id);
-  else
-    opens_ahead_.discard(open_id);
+// Whether the server, too, is going to allow what the kernel has allowed here. Where that is not plain
+// (access control lists, groups), it is asked.
+bool Filesystem::server_lets_read(const Asker& asker, const Attributes& attr) const {
+  constexpr std::uint32_t kAnybody = S_IRUSR | S_IRGRP | S_IROTH;
+  const std::uint32_t acts_as = options_.identity.is_real() ? asker.uid : owner_uid_;
+  if (acts_as == 0) return true;
+  if (!attr.no_xattrs) return false;
+  return (attr.mode & kAnybody) == kAnybody || (acts_as == attr.uid && (attr.mode & S_IRUSR) != 0);
 }
 
-// It is about to lose a name: its space should not be kept by nobody's open.
-void Filesystem::close_open_ahead(const InodePointer& inode) {
-  if (!inode) return;
-  const std::lock_guard lock(inode->mutex);
-  if (inode->file) opens_ahead_.close_if_left(inode->file->opened_ahead);
-}
-
-// What was told with the name is true still, since it was told under a lease: so the file is as it would be
-// opened now.
-std::optional<OpenReply> Filesystem::open_looked_up(const InodePointer& inode, std::uint32_t flags) {
-  std::uint64_t open_id = 0;
+// All that an OPEN would tell is known under a lease, and nobody can take the file away before it is open:
+// pushes about it wait for that. If the server does not open it after all the reads tell why; they name it by
+// its handle.
+std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const InodePointer& inode,
+                                                    std::uint32_t flags) {
   bool keep = false;
   {
     const std::lock_guard lock(inode->mutex);
-    if (!inode->file || !inode->file->opened_ahead) return std::nullopt;
+    if (!inode->file || inode->size() <= kOpenReadAhead || !core_.foresight.allowed()) return std::nullopt;
     FileState& file = *inode->file;
+    const Attributes& attr = inode->attributes.value();
     const bool known_size = !inode->told_size || *inode->told_size == inode->size();
-    if (!known_size || !file.data.all_settled() ||
+    if (!known_size || !file.data.all_settled() || !server_lets_read(asker, attr) ||
         !core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now()))
       return std::nullopt;
-    open_id = opens_ahead_.take(file.opened_ahead);
-    if (open_id == 0) return std::nullopt;
-    keep = keep_bytes_of(file, inode->attributes.value().change);
+    keep = keep_bytes_of(file, attr.change);
+    ++file.being_opened;
   }
-  return OpenReply{new_file(inode, open_id, flags), keep};
+  const OpenReply reply{new_file(inode, 0, flags), keep};
+  const std::shared_ptr<OpenFile> file = files_.find(reply.handle);
+  open_at_server(asker, std::span(&file, 1), [inode] {
+    std::vector<std::shared_ptr<PushAnswer>> pushes;
+    {
+      const std::lock_guard lock(inode->mutex);
+      if (--inode->file->being_opened == 0) pushes = std::exchange(inode->file->waiting_for_open, {});
+    }
+    for (const auto& push : pushes) push->let_go();
+  });
+  return reply;
 }
 
 void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
@@ -229,15 +235,20 @@ void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
       if (auto open = file->open_id == 0 ? file->weak_from_this().lock() : nullptr)
         here.push_back(std::move(open));
   }
-  if (here.empty()) return then();
+  open_at_server(asker, here, std::move(then));
+}
+
+void Filesystem::open_at_server(const Asker& asker, std::span<const std::shared_ptr<OpenFile>> files,
+                                std::move_only_function<void()> then) {
+  if (files.empty()) return then();
   struct Rest {
     std::atomic<std::size_t> count;
     std::move_only_function<void()> then;
   };
-  const auto rest = std::make_shared<Rest>(here.size(), std::move(then));
-  for (const auto& file : here) {
+  const auto rest = std::make_shared<Rest>(files.size(), std::move(then));
+  for (const auto& file : files) {
     schema::Request request;
-    request.mutable_open()->set_handle(inode->handle());
+    request.mutable_open()->set_handle(file->inode->handle());
     request.mutable_open()->set_flags(file->flags & O_ACCMODE);
     remote_.mutate({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kOpen,
                    [file, rest](const Result<rpc::CallReply>& reply) {
@@ -261,9 +272,6 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
     const std::lock_guard lock(inode->mutex);
     const ByteCount start = std::min(inode->size(), core_.path.slow() ? kOpenReadAheadSlow : kOpenReadAhead);
     const bool reads = (flags & O_ACCMODE) != O_WRONLY && !truncates && inode->file != nullptr;
-    if (reads && (flags & O_ACCMODE) == O_RDONLY && inode->size() > OpensAhead::kAbove &&
-        core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now()))
-      opens_ahead_.note_missed();
     if (reads && start > 0) {
       open.set_read_ahead(static_cast<std::uint32_t>(start));
       call.reply_body = allocate_bytes(start);

@@ -137,9 +137,6 @@ class Call {
   SharedBytes body;
   // The operation answers by itself, later.
   bool answers_later = false;
-  // By this call, under an id that the client chose; 0: nothing. If it has given up nobody would ever close
-  // it.
-  std::uint64_t opened_by_name = 0;
   // A lock that somebody else holds; 0: none.
   LockWaitId waits_for{0};
 

@@ -306,10 +306,7 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
   }
   if (made) made(call.mutated_nodes());
   // Nobody would ever close the file.
-  if (nobody_waits_for(admitted)) {
-    if (call.reply.has_open()) ops::close_file(call, call.reply.open().open_id());
-    if (call.opened_by_name != 0) ops::close_file(call, call.opened_by_name);
-  }
+  if (nobody_waits_for(admitted) && call.reply.has_open()) ops::close_file(call, call.reply.open().open_id());
   if (once) {
     // A body is not remembered: what a repeat of an OPEN would bring along can be read.
     schema::Reply remembered = call.reply;

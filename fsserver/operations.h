@@ -65,8 +65,6 @@ Result<void> link(Call& call);
 // operations_open.cc
 Result<void> open(Call& call);
 Result<void> create(Call& call);
-// For LOOKUP, the file that it has found. False: it was not asked for, or cannot be.
-[[nodiscard]] bool open_by_name(Call& call, const NodeTable::Found& found);
 // What CLOSE does; for opens that nobody will close.
 void close_file(Call& call, std::uint64_t open_id);
 Result<void> close(Call& call);

@@ -106,7 +106,6 @@ Result<void> lookup(Call& call) {
   if (S_ISDIR(found->status.stx_mode))
     if (auto listing = listing_of_few(call, *found, request.listing_bytes()))
       *reply.mutable_listing() = std::move(*listing);
-  reply.set_opened(open_by_name(call, *found));
   return {};
 }
 

@@ -147,26 +147,6 @@ Result<void> open(Call& call) {
   return add_read_ahead(call);
 }
 
-// A guess, so it takes no descriptor that an open may need, and does not wait for programs on the server that
-// hold leases on the file (fcntl(2), F_SETLEASE).
-bool open_by_name(Call& call, const NodeTable::Found& found) {
-  const auto& request = call.request().lookup();
-  if (request.open_id() == 0 || !S_ISREG(found.status.stx_mode) ||
-      found.status.stx_size <= request.open_above() || call.session().descriptors()->half_taken())
-    return false;
-  auto place = place_for_one_more(call);
-  if (!place) return false;
-  auto fd = open_node(found, O_RDONLY | O_NONBLOCK, false);
-  if (!fd) return false;
-  const auto file = make_file(found, std::move(*fd), O_RDONLY, std::move(*place));
-  if (call.session().add(request.open_id(), file)) {
-    call.opened_by_name = request.open_id();
-    return true;
-  }
-  const auto before = call.session().find(request.open_id());  // a repeat
-  return before && before->key == file->key;
-}
-
 Result<void> create(Call& call) {
   const auto& request = call.request().create();
   TUSK_ASSIGN(const int access, access_of(request.flags()));

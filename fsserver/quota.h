@@ -39,7 +39,6 @@ class Quota : public std::enable_shared_from_this<Quota> {
     ++taken_;
     return Place(shared_from_this());
   }
-  [[nodiscard]] bool half_taken() const { return taken() >= limit_ / 2; }
   [[nodiscard]] std::size_t taken() const {
     const std::lock_guard lock(mutex_);
     return taken_;

@@ -26,6 +26,7 @@ schema::Attr FakeServer::attr(const File& file) const {
   attr.set_mtime_s(file.mtime_s);
   attr.set_ctime_s(static_cast<std::int64_t>(file.change));
   attr.set_change(file.change);
+  attr.set_no_xattrs(no_xattrs);
   return attr;
 }
 
@@ -301,11 +302,6 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       *out.mutable_node()->mutable_node() = node(found->second);
       if (listing_beside_name && message.lookup().listing_bytes() > 0)
         *out.mutable_node()->mutable_listing() = *listing_beside_name;
-      if (const auto& lookup = message.lookup();
-          lookup.open_id() != 0 && found->second->content.size() > lookup.open_above()) {
-        open_[lookup.open_id()] = found->second;
-        out.mutable_node()->set_opened(true);
-      }
       return reply;
     }
     case schema::Request::kGetattr: {

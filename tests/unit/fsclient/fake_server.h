@@ -40,6 +40,10 @@ class FakeServer final : public rpc::Caller {
 
   // As somebody on the server would: every change moves the change counter.
   void put(const std::string& name, std::string content);
+  void chmod(const std::string& name, std::uint32_t mode) {
+    names_.at(name)->mode = mode;
+    ++names_.at(name)->change;
+  }
   void erase(const std::string& name) { names_.erase(name); }
   [[nodiscard]] const std::string& content(const std::string& name) const { return names_.at(name)->content; }
   [[nodiscard]] bool has(const std::string& name) const { return names_.contains(name); }
@@ -56,6 +60,7 @@ class FakeServer final : public rpc::Caller {
   std::function<void(const schema::WalkRequest&, schema::WalkReply&, std::string& body)> walk;
   // What is told of whatever is looked up, to who asks for its listing.
   std::optional<schema::WalkListing> listing_beside_name;
+  bool no_xattrs = false;  // told of every file
   // Not 0: everything is told under this lease.
   std::uint64_t lease = 0;
   // As the answers to questions that are asked while somebody changes what they tell.

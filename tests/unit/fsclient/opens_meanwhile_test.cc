@@ -1,0 +1,180 @@
+// Large files of which all is known under a lease are open at once; the server is asked meanwhile.
+#include "leased.h"
+
+namespace tusk::client {
+namespace {
+
+using schema::Request;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class LargeFile : public Leased {
+ protected:
+  LargeFile() {
+    server.put("large", content);
+    server.put("small", "small");
+  }
+  std::uint64_t opens() const { return server.seen(Request::kOpen); }
+  std::uint64_t closes() const { return server.seen(Request::kClose); }
+  // Without the server's answer.
+  std::optional<Handle> open_alone(NodeId node, const Asker& asker = {}) {
+    const auto opened = new_answer<OpenReply>();
+    filesystem->open(asker, node, O_RDONLY, into(opened));
+    if (!opened->has_value()) return std::nullopt;
+    EXPECT_TRUE(**opened);
+    return (**opened)->handle;
+  }
+  bool is_open_alone(NodeId node, const Asker& asker = {}) {
+    const auto opened = new_answer<OpenReply>();
+    filesystem->open(asker, node, O_RDONLY, into(opened));
+    const bool alone = opened->has_value();
+    close(finished(opened)->handle);
+    EXPECT_EQ(server.open_files(), 0u);
+    return alone;
+  }
+
+  const std::string content = pattern(2 * kMiB);
+};
+
+TEST_F(LargeFile, IsOpenBeforeTheServerHasOpenedIt) {
+  const NodeId node = lookup("large").node;
+  const auto file = open_alone(node);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(server.open_files(), 0u);
+  EXPECT_TRUE(read(*file, kMiB, 1000) == content.substr(kMiB, 1000));
+  EXPECT_EQ(server.open_files(), 1u);
+  close(*file);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, ClosedAtOnceItIsClosedAtTheServerTooOnceThatHasOpenedIt) {
+  const NodeId node = lookup("large").node;
+  const auto file = open_alone(node);
+  ASSERT_TRUE(file);
+  filesystem->release(*file, std::nullopt);
+  settle();
+  EXPECT_EQ(opens(), 1u);
+  EXPECT_EQ(closes(), 1u);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, IsNotTakenAwayBeforeTheServerHasOpenedIt) {
+  const NodeId node = lookup("large").node;
+  const auto file = open_alone(node);
+  ASSERT_TRUE(file);
+  bool answered = false;
+  filesystem->handle_pushed(push(server.node_of("large").handle(), true), [&answered] { answered = true; });
+  while (scheduler.run()) {
+  }
+  EXPECT_FALSE(answered) << "whoever wants to remove it waits";
+  settle();
+  EXPECT_TRUE(answered);
+  server.erase("large");
+  EXPECT_TRUE(read(*file, 0, 1000) == content.substr(0, 1000));
+  close(*file);
+}
+
+TEST_F(LargeFile, AnOpenThatTheServerRefusesEndsTheWaitingOfOthers) {
+  const NodeId node = lookup("large").node;
+  server.fault = [](const Request& request) {
+    return request.has_open() ? std::optional(Error{from_errno(EMFILE), "too many"}) : std::nullopt;
+  };
+  const auto file = open_alone(node);
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(take_back(push(server.node_of("large").handle(), true)));
+  EXPECT_TRUE(read(*file, 0, 1000) == content.substr(0, 1000)) << "by its handle";
+  close(*file);
+  EXPECT_EQ(closes(), 0u);
+}
+
+TEST_F(LargeFile, IsOpenAtTheServerBeforeThisMountRemovesIt) {
+  const NodeId node = lookup("large").node;
+  const auto file = open_alone(node);
+  ASSERT_TRUE(file);
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "large", false, into(removed));
+  EXPECT_TRUE(finished(removed));
+  EXPECT_TRUE(read(*file, 0, 1000) == content.substr(0, 1000));
+  close(*file);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, SecondOpensAreOpensOfTheirOwn) {
+  const Handle first = open("large", O_RDONLY);
+  const Handle second = open("large", O_RDONLY);
+  EXPECT_EQ(opens(), 2u);
+  close(first);
+  EXPECT_TRUE(read(second, 0, 1000) == content.substr(0, 1000));
+  close(second);
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
+TEST_F(LargeFile, WaitsForTheServerOnceItsLeaseIsOver) {
+  const NodeId node = lookup("large").node;
+  EXPECT_TRUE(take_back(push(server.node_of("large").handle(), true)));
+  EXPECT_FALSE(is_open_alone(node));
+}
+
+TEST_F(LargeFile, WaitsForTheServerWhileSomebodyIsChangingIt) {
+  server.being_changed = true;
+  EXPECT_FALSE(is_open_alone(lookup("large").node));
+}
+
+TEST_F(LargeFile, WaitsForAServerThatHasForgottenWhatItTold) {
+  const NodeId node = lookup("large").node;
+  scheduler.advance(milliseconds(1));
+  schema::AttachReply reply = server.attached();
+  reply.set_resumed(false);
+  (void)reattach(reply);
+  EXPECT_FALSE(is_open_alone(node));
+}
+
+TEST_F(LargeFile, WaitsForTheServerForWhomThatMayRefuse) {
+  server.chmod("large", S_IFREG | 0640);
+  const NodeId node = lookup("large").node;
+  EXPECT_FALSE(is_open_alone(node, {.uid = 1000})) << "of a group, perhaps";
+  EXPECT_TRUE(is_open_alone(node, {.uid = 0}));
+  server.chmod("large", S_IFREG | 0644);
+  EXPECT_TRUE(take_back(push(server.node_of("large").handle())));
+  EXPECT_FALSE(is_open_alone(lookup("large").node, {.uid = 1000})) << "or of an access control list";
+  server.no_xattrs = true;
+  EXPECT_TRUE(take_back(push(server.node_of("large").handle())));
+  EXPECT_TRUE(is_open_alone(lookup("large").node, {.uid = 1000}));
+}
+
+TEST_F(LargeFile, IsKeptInThePagesOfTheKernelIfItIsStillTheSame) {
+  const Handle first = open("large", O_RDONLY);
+  EXPECT_FALSE(last_open.keep_cache);
+  EXPECT_TRUE(read(first, 0, kMiB) == content.substr(0, kMiB));
+  close(first);
+  const Handle second = open("large", O_RDONLY);
+  EXPECT_TRUE(last_open.keep_cache);
+  close(second);
+}
+
+TEST_F(LargeFile, ASmallOneComesWithItsOpen) { EXPECT_FALSE(is_open_alone(lookup("small").node)); }
+
+class LargeFileWithoutLeases : public Client {};
+
+TEST_F(LargeFileWithoutLeases, IsOpenedAtTheServer) {
+  server.put("large", pattern(2 * kMiB));
+  const NodeId node = lookup("large").node;
+  const auto opened = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDONLY, into(opened));
+  EXPECT_FALSE(opened->has_value());
+  close(finished(opened)->handle);
+  EXPECT_EQ(server.seen(Request::kClose), 1u);
+}
+
+TEST_F(LargeFile, RootIsLookedAtBeforeAnybodyAsks) {
+  scheduler.advance(milliseconds(1));
+  filesystem->look_at_root();
+  settle();
+  EXPECT_EQ(getattrs(), 1u);
+  scheduler.advance(seconds(5));
+  EXPECT_TRUE(attributes(kRootNode));
+  EXPECT_EQ(getattrs(), 1u);
+}
+
+}  // namespace
+}  // namespace tusk::client

@@ -57,8 +57,8 @@ void Filesystem::learn_root(const schema::AttachReply& attached) {
   Told told(core_.scheduler.now());
   told.lease = attached.root_lease();
   facts_.learn(*core_.inodes.root(), attached.root().attr(), told.about(attached.root().attr()));
-  root_told_ = told.lease != 0;
-  if (!root_told_ || !attached.has_root_listing()) return;
+  root_told_ = told.lease != 0 && attached.root().attr().cover() == schema::COVER_LEASE;
+  if (told.lease == 0 || !attached.has_root_listing()) return;
   told.cover = attached.root_listing().names();
   names_.learn_beside_name(core_.inodes.root(), attached.root_listing(), told);
 }

@@ -218,6 +218,8 @@ class Filesystem {
   // it is seen to be one a round trip sooner.
   static constexpr ByteCount kOpenReadAhead = 512 * 1024;
   static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
+  // Who opens one file after the other waits for the server again.
+  static constexpr int kOpensMeanwhileMax = 64;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
   // Of the cache, for files that are open without the server: their bytes cannot be evicted.
   static constexpr ByteCount kHeldShare = FilesAhead::kCacheShare;
@@ -422,6 +424,7 @@ class Filesystem {
   bool root_told_ = false;  // by the attach, under a lease
   std::atomic<TimePoint> acquired_at_{TimePoint::min()};
   std::atomic<TimePoint> removed_at_{TimePoint::min()};
+  std::atomic<int> opens_meanwhile_{0};  // that the server is being asked for
   std::atomic<ByteCount> held_here_{0};  // bytes of files that are open without the server
 };
 

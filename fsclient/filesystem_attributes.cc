@@ -19,12 +19,14 @@ std::uint64_t ino_of(Inode& inode) {
   return inode.attributes.value().ino;
 }
 
-// Somebody else removed a file that is open here and of which the server knows no open: all of it is here.
+// Somebody else removed a file that is open here, without the server, and all of it is here.
 bool lives_on_here(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
-  const bool held = inode.file && std::ranges::any_of(inode.open_files, [&inode](const OpenFile* open) {
-                      return open->open_id == 0 && inode.file->data.has(open->held);
-                    });
+  const bool empty = inode.size() == 0;
+  const bool held =
+      inode.file && std::ranges::any_of(inode.open_files, [&](const OpenFile* open) {
+        return open->open_id == 0 && (empty || !open->held.empty()) && inode.file->data.has(open->held);
+      });
   if (held) inode.attributes.adjust([](Attributes& attr) { attr.nlink = 0; });
   return held;
 }

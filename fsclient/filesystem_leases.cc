@@ -13,7 +13,9 @@ void Filesystem::take_terms(const schema::AttachReply& attached) {
 void Filesystem::handle_pushed(const schema::Request& request, std::move_only_function<void()> answer) {
   if (!request.has_invalidate()) return answer();
   const auto push = std::make_shared<PushAnswer>(std::move(answer));
+  push->await_open();  // of any item: what is said of one may give the answer for all
   for (const auto& item : request.invalidate().items()) take_back(item, push);
+  push->handle_opened();
   if (request.invalidate().exclusive_over() != 0)
     return core_.log.take_back(request.invalidate().exclusive_over(),
                                [this, push] { give_when_dropped(push); });
@@ -32,10 +34,11 @@ void Filesystem::give_when_dropped(const std::shared_ptr<PushAnswer>& answer) {
       [this, answer] { core_.scheduler.post_notification([answer] { answer->let_go(); }); });
 }
 
+// Until then a removal would take the file away from who has it open.
 void Filesystem::answer_when_open(Inode& inode, const std::shared_ptr<PushAnswer>& answer) {
   const std::lock_guard lock(inode.mutex);
   if (!inode.file || inode.file->being_opened == 0) return;
-  answer->hold_back();
+  answer->await_open();
   inode.file->waiting_for_open.push_back(answer);
 }
 
@@ -44,7 +47,6 @@ void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
   facts_.note_taken_back(item.handle());
   const InodePointer inode = core_.inodes.find(item.handle());
   if (!inode) return;
-  answer_when_open(*inode, answer);
   std::vector<std::string> names;
   std::vector<InodePointer> nodes{inode};
   if (!item.name().empty()) names.push_back(item.name());
@@ -56,6 +58,8 @@ void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
     if (known.inode) nodes.push_back(std::move(known.inode));
   }
   for (std::size_t i = 1; i < nodes.size(); ++i) (void)facts_.forget(*nodes[i], false, false);
+  // From here on nobody opens them without the server.
+  for (const InodePointer& node : nodes) answer_when_open(*node, answer);
   if (!item.name().empty()) names_.taken_back(*inode, item.name());
   if (!names.empty() || item.data()) Facts::answer_when_busy(*inode, answer);
   core_.loans.drop_attributes(std::move(nodes), answer);
@@ -95,6 +99,8 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
   core_.foresight.forget(core_.scheduler.now());
   core_.scheduler.post([this, answer] {
     const std::vector<InodePointer> inodes = core_.inodes.all_remembered();
+    if (answer)
+      for (const InodePointer& inode : inodes) answer_when_open(*inode, answer);
     core_.loans.drop_attributes(inodes, answer);
     for (const InodePointer& inode : inodes) {
       std::vector<std::string> names;

@@ -204,6 +204,7 @@ std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const In
   {
     const std::lock_guard lock(inode->mutex);
     if (!inode->file || inode->size() <= kOpenReadAhead || !core_.foresight.allowed()) return std::nullopt;
+    if (opens_meanwhile_ >= kOpensMeanwhileMax) return std::nullopt;
     FileState& file = *inode->file;
     const Attributes& attr = inode->attributes.value();
     const bool known_size = !inode->told_size || *inode->told_size == inode->size();
@@ -213,15 +214,17 @@ std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const In
     keep = keep_bytes_of(file, attr.change);
     ++file.being_opened;
   }
+  ++opens_meanwhile_;
   const OpenReply reply{new_file(inode, 0, flags), keep};
   const std::shared_ptr<OpenFile> file = files_.find(reply.handle);
-  open_at_server(asker, std::span(&file, 1), [inode] {
+  open_at_server(asker, std::span(&file, 1), [this, inode] {
+    --opens_meanwhile_;
     std::vector<std::shared_ptr<PushAnswer>> pushes;
     {
       const std::lock_guard lock(inode->mutex);
       if (--inode->file->being_opened == 0) pushes = std::exchange(inode->file->waiting_for_open, {});
     }
-    for (const auto& push : pushes) push->let_go();
+    for (const auto& push : pushes) push->handle_opened();
   });
   return reply;
 }

@@ -203,7 +203,7 @@ struct OpenFile : std::enable_shared_from_this<OpenFile> {
   [[nodiscard]] bool direct() const;
 
   const std::shared_ptr<Inode> inode;
-  // 0: the server does not know of it; it reads by handle, and all of the file was there when it was opened.
+  // 0: the server does not know of it (yet); it reads by handle, or what it needs is `held`.
   std::atomic<std::uint64_t> open_id;
   const std::uint32_t flags;
 

@@ -3,35 +3,58 @@
 // To drop a name the kernel wants its directory's lock, to drop a page the page's. A program that changes the
 // directory, or writes to the file, holds it until the server has answered; and the server may be waiting for
 // another mount in the same situation. So a push about something that a program here is changing is answered
-// at once.
+// at once. What a push waits for besides, an open that the server is asked for (Filesystem::open_meanwhile),
+// waits for nobody, and is waited for in any case.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 namespace tusk::client {
 
-// To be given once: when all that holds it back has let go of it, or at once when somebody cannot wait.
-// Thread-safe.
+// To be given once: when all that holds it back has let go of it. Thread-safe.
 class PushAnswer {
  public:
-  // Held back once, by whoever makes it.
+  // Held back once by the kernel, which whoever makes it asks to drop things.
   explicit PushAnswer(std::move_only_function<void()> answer) : answer_(std::move(answer)) {}
+  // Somebody cannot wait for the kernel.
   void give() {
-    if (!given_.exchange(true)) answer_();
+    change([this] { hurried_ = true; });
   }
-  void hold_back() { ++holders_; }
+  void hold_back() {
+    change([this] { ++kernel_; });
+  }
   void let_go() {
-    if (--holders_ == 0) give();
+    change([this] { --kernel_; });
+  }
+  void await_open() {
+    change([this] { ++opens_; });
+  }
+  void handle_opened() {
+    change([this] { --opens_; });
   }
 
  private:
-  std::move_only_function<void()> answer_;
-  std::atomic<int> holders_{1};
-  std::atomic<bool> given_{false};
+  template <class Change>
+  void change(Change apply) {
+    std::move_only_function<void()> due;
+    {
+      const std::lock_guard lock(mutex_);
+      apply();
+      if ((hurried_ || kernel_ == 0) && opens_ == 0) due = std::exchange(answer_, nullptr);
+    }
+    if (due) due();
+  }
+
+  std::mutex mutex_;
+  std::move_only_function<void()> answer_;  // empty once it was given
+  int kernel_ = 1;
+  int opens_ = 0;
+  bool hurried_ = false;
 };
 
 // Of one inode, whose mutex protects it.

@@ -201,6 +201,8 @@ class FileService : public rpc::Service {
   void finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply);
 
   void answer_attach(const Incoming& incoming);
+  void tell_root(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
+                 schema::AttachReply& attached);
   void answer_detach(const Incoming& incoming);
   [[nodiscard]] Result<schema::Reply> attach(const rpc::IncomingCall& incoming);
   // Who asks, for which export, with what right; of no session yet.

@@ -18,11 +18,8 @@ void FileService::answer_attach(const Incoming& incoming) {
       attachment = attachment_of(incoming->peer().connection);
     }
     const bool told_of_changes = attachment && attachment->leases && !attachment->lane;
-    if (told_of_changes && incoming->message().attach().listing_bytes() > 0) {
-      const ActingAs acting(attachment->exported->acts_as());
-      Call call(incoming, attachment, locks_, leases_, boot_id_);
-      ops::tell_root(call, *reply->mutable_attach());
-    }
+    if (told_of_changes && incoming->message().attach().listing_bytes() > 0)
+      tell_root(incoming, attachment, *reply->mutable_attach());
     incoming->reply(std::move(*reply));
     if (told_of_changes) leases_.send_again(attachment->session->number());
     return;
@@ -32,6 +29,21 @@ void FileService::answer_attach(const Incoming& incoming) {
     spdlog::warn("{} ({}) may not mount '{}': {}{}", incoming->peer().address, incoming->peer().key.to_text(),
                  rpc::printable(request.export_name()), reply.error().message(), and_before(*left_out));
   incoming->reply_error(reply.error().code, reply.error().context);
+}
+
+void FileService::tell_root(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
+                            schema::AttachReply& attached) {
+  // Another attach on the connection has overtaken this one.
+  if (attachment->exported->nodes().root_handle() != attached.root().handle()) return;
+  const ActingAs acting(attachment->exported->acts_as());
+  Call call(incoming, attachment, locks_, leases_, boot_id_);
+  try {
+    ops::tell_root(call, attached);
+  } catch (const std::bad_alloc&) {
+    spdlog::warn("no memory to tell a mount what is in its root");
+    attached.clear_root_listing();
+    attached.clear_root_lease();
+  }
 }
 
 void FileService::answer_detach(const Incoming& incoming) {

@@ -497,6 +497,7 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
     secure_.reset();
   }
   attach_exchange_.reset();
+  pushes_.handle_lost();
   publish_stats(false);
   if (lane()) return leave({ErrorCode::kConnectionLost, last_error_.message()});
   // A server that never let us in says so once; later refusals may be taken back.
@@ -660,6 +661,7 @@ void ChannelOverUdp::observe(Events events) {
 Result<std::unique_ptr<Channel>> ChannelOverUdp::open_lane() {
   ChannelOptions options = options_;
   options.attach.set_lane(true);
+  options.attach.clear_listing_bytes();
   options.server_fingerprint = server_fingerprint();
   TUSK_ASSIGN(auto socket, io::UdpSocket::open({}));
   TUSK_ASSIGN(auto reactor, io::Reactor::create());

@@ -74,6 +74,7 @@ class MountedOverLanes : public testing::Test {
     auto channel = rpc::connect_with_lanes(std::move(options), {.connections = kConnections});
     ASSERT_TRUE(channel) << channel.error().message();
     channel_ = std::move(*channel);
+    channel_->observe({});
     ASSERT_TRUE(eventually([&] { return channel_->stats().connections == kConnections; }));
   }
 

@@ -87,6 +87,68 @@ TEST_F(LargeFile, AnOpenThatTheServerRefusesEndsTheWaitingOfOthers) {
   EXPECT_EQ(closes(), 0u);
 }
 
+TEST_F(LargeFile, IsNotTakenAwayEitherWhileAProgramHereChangesItsDirectory) {
+  const auto file = open_alone(lookup("large").node);
+  ASSERT_TRUE(file);
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "small", false, into(removed));  // pushes do not wait for the kernel now
+  schema::Request both = push_name("large");
+  both.mutable_invalidate()->add_items()->set_handle(server.node_of("large").handle());
+  bool answered = false;
+  filesystem->handle_pushed(both, [&answered] { answered = true; });
+  EXPECT_FALSE(answered);
+  settle();
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(server.open_files(), 1u);
+  close(*file);
+}
+
+TEST_F(LargeFile, IsOpenAtTheServerBeforeItsLeasesAreOver) {
+  const auto file = open_alone(lookup("large").node);
+  ASSERT_TRUE(file);
+  schema::Request floor;
+  floor.mutable_invalidate()->set_lease_floor(server.lease + 1);
+  bool answered = false;
+  filesystem->handle_pushed(floor, [&answered] { answered = true; });
+  while (scheduler.run()) {
+  }
+  EXPECT_FALSE(answered);
+  settle();
+  EXPECT_TRUE(answered);
+  close(*file);
+}
+
+TEST_F(LargeFile, WhoOpensOneAfterTheOtherWaitsForTheServerInTheEnd) {
+  constexpr int kMany = 100;
+  const NodeId node = lookup("large").node;
+  int alone = 0;
+  for (int i = 0; i < kMany; ++i) {
+    const auto opened = new_answer<OpenReply>();
+    filesystem->open({}, node, O_RDONLY, into(opened));
+    if (!opened->has_value()) continue;
+    ++alone;
+    filesystem->release((**opened)->handle, std::nullopt);
+  }
+  EXPECT_GT(alone, 10);
+  EXPECT_LT(alone, kMany);
+  settle();
+  EXPECT_EQ(server.open_files(), static_cast<std::size_t>(kMany - alone));
+}
+
+TEST_F(LargeFile, GoneBeforeTheServerCouldOpenItIsNotTakenForOneThatIsAllHere) {
+  const NodeId node = lookup("large").node;
+  server.fault = [](const Request& request) {
+    return request.has_open() ? std::optional(Error{from_errno(ESTALE), "gone"}) : std::nullopt;
+  };
+  const auto file = open_alone(node);
+  ASSERT_TRUE(file);
+  settle();
+  EXPECT_TRUE(take_back(push(server.node_of("large").handle(), true)));
+  server.fault = [](const Request&) { return std::optional(Error{from_errno(ESTALE), "gone"}); };
+  EXPECT_FALSE(attributes(node));
+  filesystem->release(*file, std::nullopt);
+}
+
 TEST_F(LargeFile, IsOpenAtTheServerBeforeThisMountRemovesIt) {
   const NodeId node = lookup("large").node;
   const auto file = open_alone(node);

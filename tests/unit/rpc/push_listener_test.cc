@@ -40,6 +40,25 @@ TEST(PushListener, WhereNobodyWantsToHearTheyAreAnswered) {
   EXPECT_EQ(answers, 2);
 }
 
+TEST(PushListener, WhatAConnectionBroughtThatIsLostComesAgain) {
+  PushListener pushes;
+  int answers = 0;
+  pushes.handle(push_about("a"), [&answers] { ++answers; });
+  pushes.handle_lost();
+  pushes.handle(push_about("a"), [&answers] { ++answers; });
+  pushes.begin({});
+  EXPECT_EQ(answers, 1);
+}
+
+TEST(PushListener, HoldsOnlySoManyBytes) {
+  PushListener pushes;
+  std::size_t answers = 0;
+  const std::string large(PushListener::kWaitingBytesMax / 4, 'x');
+  for (int i = 0; i < 10; ++i) pushes.handle(push_about(large), [&answers] { ++answers; });
+  pushes.begin({});
+  EXPECT_EQ(answers, 3u);
+}
+
 TEST(PushListener, HoldsOnlySoMany) {
   PushListener pushes;
   std::size_t answers = 0;

@@ -187,6 +187,9 @@ class Errors(unittest.TestCase):
                                                         f"of={place}/file").stderr)
             written[place.name] = (self.disk / "file").stat().st_blocks * 512
             os.unlink(place / "file")
+            free = os.statvfs(self.disk)
+            wait_until(lambda: os.statvfs(self.disk).f_bfree * free.f_frsize > written[place.name], SPACE_SECONDS,
+                       "the removed file's space")  # tuskd has looked at it for the mount
         self.assertAlmostEqual(written["mount"], written["disk"], delta=2 * MIB)
 
     def test_no_space_for_names(self):
@@ -314,6 +317,7 @@ class Errors(unittest.TestCase):
             (self.disk / name).write_text("kept")
             if run_in(None, ["chattr", flag, self.disk / name], PROGRAM_SECONDS, check=False).returncode != 0:
                 self.skipTest("no chattr here")
+            harness.wait_until_seen(mount / name)
         for place in (self.disk, mount):
             with self.subTest(place.name):
                 for call in (lambda: os.unlink(place / "immutable"), lambda: (place / "immutable").write_text("x"),

@@ -106,6 +106,12 @@ def wait_until(condition, timeout, what, interval=POLL_SECONDS):
         time.sleep(interval)
 
 
+def wait_until_seen(path, timeout=5):
+    """What a program on the server has made shows in a mount half a round trip later: in these tests, which are at both
+    ends at once, that may be too late."""
+    wait_until(path.exists, timeout, f"{path.name} in the mount")
+
+
 # --- Programs in namespaces -------------------------------------------------------------------------
 
 

@@ -96,6 +96,7 @@ class Leases(unittest.TestCase):
         """Makes changes in a new directory, one after the other. Seconds until the one seen latest was seen."""
         self.locally(f"mkdir {name}; cd {name}; echo old > file; echo x > doomed; echo x > moved; mkdir dir")
         root = mount.path / name
+        harness.wait_until_seen(root)
         took = []
 
         def check_seen(what, change, condition):

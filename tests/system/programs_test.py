@@ -147,6 +147,7 @@ class Programs(unittest.TestCase):
     def test_mapped_files(self):
         content = os.urandom(3 << 20)
         (self.export / "mapped").write_bytes(content)
+        harness.wait_until_seen(self.mount / "mapped")
         with open(self.mount / "mapped", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
             self.assertEqual(mapped[-5:], content[-5:])
             self.assertEqual(hashlib.sha256(mapped).digest(), hashlib.sha256(content).digest())

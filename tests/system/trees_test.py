@@ -249,6 +249,7 @@ class Trees(unittest.TestCase):
                 into, out = self.export / tool, self.folder / f"out by {tool}"
                 into.mkdir()
                 out.mkdir()
+                harness.wait_until_seen(mount.path / tool)
                 copies.append((f"{tool} into the mount", into,
                                pool.submit(copy, wan, tool, self.original, mount.path / tool)))
                 copies.append((f"{tool} out of the mount", out,

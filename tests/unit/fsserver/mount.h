@@ -70,7 +70,7 @@ struct MountSetup {
   std::string log_answered_beyond = {};
   std::vector<schema::LockRequest> locks;  // held since before
   std::uint32_t listing_bytes = 0;
-  bool lane = false;                       // a further connection of the session
+  bool lane = false;  // a further connection of the session
   std::uint64_t attempt = 0;
 };
 

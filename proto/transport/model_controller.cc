@@ -78,6 +78,7 @@ constexpr double kEmptySiblings = 0.8;
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
 constexpr int kEmptyEverySharedRtts = 16;
+constexpr Duration kEmptyEverySiblings = 2s;
 // Flows of ours that share a line all empty the queue in so long.
 constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
@@ -185,6 +186,7 @@ bool ModelController::shared() const {
 
 void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   round_acked_ += event.acked_bytes;
+  delivered_ += event.acked_bytes;
   round_lost_ += event.lost_bytes;
   rtt_min_ = rtt.minimum();
   if (event.datagram_size > 0) datagram_size_ = event.datagram_size;
@@ -292,7 +294,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
       end_steady_round(event.now, rtt);
   }
   if (state_ == State::kDrain && rounds_in_state_ >= kDrainRoundsMax) enter(State::kSteady);
-  if (state_ == State::kEmpty && rounds_in_state_ >= 1) {
+  if (state_ == State::kEmpty && rounds_in_state_ >= 1 && event.now >= empty_until_) {
     enter(State::kSteady);
     emptied_at_ = event.now;
   }
@@ -377,7 +379,9 @@ void ModelController::learn_narrower_line() {
 void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   if (rounds_in_state_ == kBlindRounds) verify_capacity();
   if (overrun(now)) return;
-  if (!contention_.insists() &&
+  // Siblings that empty their queue all together see the bare path then.
+  if (siblings_fill()) longer_path_.forget();
+  if (!contention_.insists() && !siblings_fill() &&
       longer_path_.end_round({.flight = flight_,
                               .rate = rate_,
                               .capacity = capacity_,
@@ -390,9 +394,10 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   if (round_ <= blind_until_) return;
   const bool content = loss_.content();
   if (content) loss_.end_content_round();
+  const double part = part_ * (1 + owed());
   const auto lawful = [&](double rate) {
     const double held = rate * to_seconds(rtt_min_ + round_queue_.wander());
-    double queued = capacity_ * to_seconds(own_queue()) * std::sqrt(part_ * std::min(1.0, rate / capacity_));
+    double queued = capacity_ * to_seconds(own_queue()) * std::sqrt(part * std::min(1.0, rate / capacity_));
     if (buffer_.limited()) queued -= std::min(queued, extra_window());  // which needs room, too
     if (content) queued = 0;
     return model_window_ + kStep * (held + queued - model_window_);
@@ -404,7 +409,7 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
   share_evenly(rtt.queueing());
   insist_if_starved(now, rtt.queueing());
   const bool due = empty_due(now, rtt);
-  if (due) emptying_at_ = now;  // what one wants to know for itself is no reason for its siblings
+  if (due) empty_with_siblings(now, rtt);  // what one wants to know for itself is no reason for them
   if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() || due)
     enter(State::kEmpty);
 }
@@ -420,7 +425,7 @@ double ModelController::shown_rate() const {
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.
 void ModelController::grow_into_free_capacity() {
-  const bool free = round_queue_.queue() < own_queue() / 8 && share_of_siblings() < Contention::kTogetherAll;
+  const bool free = round_queue_.queue() < own_queue() / 8 && !siblings_fill();
   free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
   if (free_rounds_ == 0) return trains_.clear();
   if (loss_.policed() || free_rounds_ < kFreeRounds) return;
@@ -481,6 +486,7 @@ void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
 // What trains say that left while the queue was short.
 void ModelController::verify_capacity() {
   verified_round_ = round_;
+  agree_with_siblings();
   if (!trains_.several()) return;
   const double measured = std::max(trains_.best(), rate_);
   const double mean = std::max(trains_.capacity(), rate_);
@@ -494,8 +500,6 @@ void ModelController::verify_capacity() {
   // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
   if (loss_.policed()) return;
   capacity_ += (mean - capacity_) * kCapacityWeight;
-  if (others_.capacity > 0 && share_of_siblings() > Contention::kTogetherAll)
-    capacity_ += (others_.capacity - capacity_) / 2;
 }
 
 void ModelController::lower_capacity(double rate) {
@@ -512,7 +516,7 @@ bool ModelController::crowded() const {
 
 // A longer queue than flows of ours would keep, which does not change: a longer path looks like that.
 bool ModelController::puzzled() {
-  const bool steady = about_equal(round_queue_.queue(), steady_queue_);
+  const bool steady = about_equal(round_queue_.queue(), steady_queue_) && !siblings_fill();
   if (!steady || !crowded()) {
     if (steady) patience_ = kPatienceRounds;
     steady_queue_ = round_queue_.queue();
@@ -529,12 +533,9 @@ bool ModelController::puzzled() {
 bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (free_rounds_ > 0 && !base_doubtful_) return false;  // it is empty
   if (contention_.insists()) return false;                // who fills the queue would take what we leave
-  // All that share it at the same time, or none of them sees the bare path. Strangers would take what all
-  // leave.
-  const bool alone = share_of_siblings() > Contention::kTogetherAll;
-  if (alone && others_.emptying > emptying_at_ && now - others_.emptying < rtt_min_ + rtt.queueing())
-    return true;
+  if (siblings_empty(now, rtt)) return true;
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
+  if (siblings_fill() && !base_doubtful_) return since > kEmptyEverySiblings;
   return since > (shared() || base_doubtful_
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
                       : kEmptyEvery);
@@ -558,6 +559,7 @@ void ModelController::enter(State state) {
   }
   if (state == State::kEmpty) {
     trains_.clear();
+    kept_goodput_ = goodput_;
   }
   if (state == State::kStartup) {
     plateau_ = bandwidth_;
@@ -592,7 +594,7 @@ void ModelController::control(const RttEstimator& rtt) {
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
   if (state_ == State::kEmpty) {
-    const bool siblings = share_of_siblings() > Contention::kTogetherAll;
+    const bool siblings = siblings_fill();
     const bool half = (shared() && !siblings) || puzzling_queue_ > Duration(0) || base_doubtful_;
     // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
     const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);
@@ -601,7 +603,8 @@ void ModelController::control(const RttEstimator& rtt) {
     const double rate = loss_.suspects() ? rate_ : bandwidth_;
     model = half ? kEmptyShared * rate_ * round_trip : rate * (round_trip - left);
     // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
-    if (siblings && !half) model = std::max(0.0, kEmptySiblings * goodput_ * round_trip - extra_window());
+    if (siblings && !half)
+      model = std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());
   }
   // What the path loses on its own must be sent on top, or every round would believe a little less. But the
   // round that shows that loss must not be pressed by a wrong belief in it.

@@ -62,6 +62,11 @@ class ModelController final : public CongestionController {
   [[nodiscard]] double start_part() const;
   void tell_siblings(TimePoint now, Duration queue);
   [[nodiscard]] double share_of_siblings() const;
+  [[nodiscard]] bool siblings_fill() const;  // the line, together with this flow
+  [[nodiscard]] bool siblings_empty(TimePoint now, const RttEstimator& rtt) const;
+  void empty_with_siblings(TimePoint now, const RttEstimator& rtt);
+  void agree_with_siblings();
+  [[nodiscard]] double owed() const;
   void share_evenly(Duration queue);
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
@@ -123,12 +128,15 @@ class ModelController final : public CongestionController {
   std::shared_ptr<Siblings> siblings_;  // nullptr: none are known of
   Siblings::Others others_;             // of them, by the newest round
   TimePoint told_at_{};
-  double remembered_ = 0;  // that the path has carried before, bytes/s; 0: nothing, or the start is over
+  ByteCount delivered_ = 0;  // ever
+  double remembered_ = 0;    // that the path has carried before, bytes/s; 0: nothing, or the start is over
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
   TimePoint emptied_at_{};
-  TimePoint emptying_at_{};
+  TimePoint emptying_at_{};  // when one of all flows to this host last began to, which all then did
+  TimePoint empty_until_{};
+  double kept_goodput_ = 0;           // when that began
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
   Duration steady_queue_{};           // that has not changed for so many rounds
   int steady_rounds_ = 0;

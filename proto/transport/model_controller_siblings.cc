@@ -12,8 +12,12 @@ namespace {
 // what it has.
 constexpr double kEvenStep = 0.3;
 constexpr double kEvenMost = 0.3;
+// Who is behind has what it is owed within such a time, and no more than so much more than the others.
+constexpr double kCatchUpSeconds = 1.5;
+constexpr double kCatchUpMost = 0.3;
 constexpr Duration kTellEvery = 5ms;
 constexpr double kTogetherMax = 1.5;
+constexpr double kTogetherWeight = 0.25;
 
 }  // namespace
 
@@ -38,6 +42,7 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
   others_ = siblings_->tell(this, {.now = now,
                                    .part = part_,
                                    .rate = state_ == State::kStartup ? 0 : goodput_,
+                                   .delivered = delivered_,
                                    .capacity = std::max(capacity_, trains_.capacity()),
                                    .base = rtt_min_,
                                    .queue = queue,
@@ -46,16 +51,51 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
 
 double ModelController::share_of_siblings() const {
   if (others_.rate_of_all <= 0) return 0;
-  const double line = others_.capacity > 0 ? std::min(capacity_, others_.capacity) : capacity_;
+  const double line = std::max(capacity_, others_.capacity);
   const double share = (others_.rate_of_all + goodput_) / line;
   return share < kTogetherMax ? share : 0;  // they have lines of their own
+}
+
+bool ModelController::siblings_fill() const {
+  return others_.flows > 0 && share_of_siblings() > Contention::kTogetherAll;
+}
+
+// All that share a queue empty it at the same time, or none of them sees the bare path. Strangers would take
+// what all leave.
+bool ModelController::siblings_empty(TimePoint now, const RttEstimator& rtt) const {
+  return siblings_fill() && others_.emptying > emptying_at_ &&
+         now - others_.emptying < rtt_min_ + rtt.queueing();
+}
+
+// Each hears of it within a round trip; until the last one has, and the path has been seen without their
+// queue, nobody fills it again.
+void ModelController::empty_with_siblings(TimePoint now, const RttEstimator& rtt) {
+  emptying_at_ = siblings_empty(now, rtt) ? others_.emptying : now;
+  empty_until_ = siblings_fill() ? emptying_at_ + 2 * rtt_min_ + rtt.queueing() : now;
+  told_at_ = {};  // at once
+  tell_siblings(now, rtt.queueing());
+}
+
+// What all believe in common; and what they have together, they can have.
+void ModelController::agree_with_siblings() {
+  if (!siblings_fill() || others_.capacity <= 0) return;
+  capacity_ += (others_.capacity - capacity_) / 2;
+  const double together = others_.rate + goodput_;
+  if (shared() && together > capacity_) capacity_ += (together - capacity_) * kTogetherWeight;
+}
+
+// Of its part: who had less of the line than its siblings has more until all had the same.
+double ModelController::owed() const {
+  if (!siblings_fill()) return 0;
+  const double even = (others_.rate + goodput_) * part_ / (others_.parts + part_);
+  return std::clamp(-others_.ahead / (kCatchUpSeconds * even), -kCatchUpMost, kCatchUpMost);
 }
 
 // What one gives the others take, so that together they are to the line what they were. Beside strangers each
 // fights for itself.
 void ModelController::share_evenly(Duration queue) {
-  if (others_.flows == 0 || share_of_siblings() < Contention::kTogetherAll) return;
-  const double even = part_ * (others_.rate + goodput_) / (others_.parts + part_);
+  if (!siblings_fill()) return;
+  const double even = (1 + owed()) * part_ * (others_.rate + goodput_) / (others_.parts + part_);
   const double step = kEvenStep * (even - goodput_);
   model_window_ +=
       std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);

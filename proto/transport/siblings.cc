@@ -1,6 +1,7 @@
 #include "proto/transport/siblings.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tusk::transport {
 namespace {
@@ -9,61 +10,122 @@ namespace {
 constexpr Duration kHeardMin = 250ms;
 constexpr int kHeardRtts = 4;
 
-constexpr double kAlike = 0.1;  // of a round trip
+// What one is owed, or owes, of its part of the line: older debts are forgotten.
+constexpr double kOwedSeconds = 4;
+
+constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
+constexpr double kTripAlike = 0.1;  // of one with the queue
 constexpr double kQueueAlike = 0.4;
 constexpr Duration kQueueAlikeMin = 5ms;
+constexpr double kQueueSeconds = 2;
 constexpr double kCapacityAlike = 1.6;
+// One flow keeps less by itself, so that who sees more of it sees the queue of several.
+constexpr Duration kCrowdsQueue = 15ms;
+
+class Mean {
+ public:
+  void add(double value) {
+    if (value <= 0) return;
+    sum_ += value;
+    ++count_;
+  }
+  [[nodiscard]] bool known() const { return count_ > 0; }
+  [[nodiscard]] double mean() const { return known() ? sum_ / count_ : 0; }
+
+ private:
+  double sum_ = 0;
+  int count_ = 0;
+};
 
 bool about(Duration a, Duration b, double share, Duration least) {
   const Duration apart = a > b ? a - b : b - a;
   return apart <= std::max(least, from_seconds(share * to_seconds(std::max(a, b))));
 }
 
-// Who starts beside others has not seen the path without their queue.
-bool as_far(const Siblings::News& a, const Siblings::News& b) {
-  const bool starts = a.rate <= 0 || b.rate <= 0;
-  return about(a.base, b.base, kAlike, kAlikeMin) ||
-         (starts && about(a.base + a.queue, b.base + b.queue, kQueueAlike, kQueueAlikeMin));
-}
-
-bool as_wide(const Siblings::News& a, const Siblings::News& b) {
-  if (a.rate <= 0 || b.rate <= 0) return true;  // what a start knows of it is little
-  return std::max(a.capacity, b.capacity) <= kCapacityAlike * std::min(a.capacity, b.capacity);
-}
-
-bool same_queue(const Siblings::News& a, const Siblings::News& b) {
-  if (a.rate <= 0 || b.rate <= 0) return true;
-  return about(a.queue, b.queue, kQueueAlike, kQueueAlikeMin);
+bool silent(const Siblings::News& news, TimePoint now) {
+  return now > news.now + std::max<Duration>(kHeardMin, kHeardRtts * news.base);
 }
 
 }  // namespace
 
+// One flow beside another. Who starts knows little: not the path without the others' queue, and of its
+// capacity what trains tell that went between the others' packets.
+struct Siblings::Pair {
+  const Flow& a;
+  const Flow& b;
+
+  [[nodiscard]] bool starts() const { return a.news.rate <= 0 || b.news.rate <= 0; }
+  // Whose base has crept up, since it never saw the queue empty, has as long a round trip all the same.
+  [[nodiscard]] bool as_far() const {
+    return about(a.news.base, b.news.base, kAlike, kAlikeMin) ||
+           about(a.longest, b.longest, starts() ? kQueueAlike : kTripAlike, kQueueAlikeMin);
+  }
+  [[nodiscard]] bool same_queue() const {
+    return starts() || about(a.queue(), b.queue(), kQueueAlike, kQueueAlikeMin) ||
+           about(a.longest, b.longest, kTripAlike, kQueueAlikeMin);
+  }
+  [[nodiscard]] bool as_wide() const {
+    if (starts() || (same_queue() && std::min(a.queue(), b.queue()) > kCrowdsQueue)) return true;
+    const auto [less, more] = std::minmax(a.news.capacity, b.news.capacity);
+    return more <= kCapacityAlike * less;
+  }
+};
+
 Siblings::Others Siblings::tell(const void* flow, const News& news) {
-  const auto mine = std::ranges::find(flows_, flow, &Flow::name);
-  if (mine == flows_.end())
-    flows_.push_back({flow, news});
-  else
-    mine->news = news;
+  Flow& mine = find(flow, news);
+  const auto had = static_cast<double>(news.delivered - mine.news.delivered);
+  mine.hear(news);
   Others others;
-  double capacities = 0, known = 0;
-  for (const Flow& other : flows_) {
-    const auto heard = std::max<Duration>(kHeardMin, kHeardRtts * other.news.base);
-    if (other.name == flow || news.now > other.news.now + heard) continue;
-    if (!as_far(news, other.news)) continue;
+  Mean settled, starting;  // capacities
+  alike_.clear();
+  for (Flow& other : flows_) {
+    if (&other == &mine || silent(other.news, news.now)) continue;
+    const Pair pair{mine, other};
+    if (!pair.as_far()) continue;
     others.emptying = std::max(others.emptying, other.news.emptying);
-    if (!as_wide(news, other.news)) continue;
+    if (!pair.as_wide()) continue;
     others.rate_of_all += other.news.rate;
-    if (!same_queue(news, other.news)) continue;
+    if (!pair.same_queue()) continue;
     ++others.flows;
     others.parts += other.news.part;
     others.rate += other.news.rate;
-    if (other.news.capacity <= 0) continue;
-    capacities += other.news.capacity;
-    ++known;
+    alike_.push_back(&other);
+    (other.news.rate > 0 ? settled : starting).add(other.news.capacity);
   }
-  if (known > 0) others.capacity = capacities / known;
+  others.capacity = settled.known() ? settled.mean() : starting.mean();
+  settle(mine, had, others);
   return others;
+}
+
+void Siblings::Flow::hear(const News& heard) {
+  const double since = to_seconds(heard.now - news.now);
+  const Duration before = from_seconds(to_seconds(longest) * std::exp(-since / kQueueSeconds));
+  news = heard;
+  longest = std::max(news.base + news.queue, before);
+}
+
+// Who was silent had nothing to send: what the others had meanwhile is not owed to it.
+Siblings::Flow& Siblings::find(const void* flow, const News& news) {
+  const auto known = std::ranges::find(flows_, flow, &Flow::name);
+  if (known == flows_.end()) return flows_.emplace_back(flow, news);
+  if (silent(known->news, news.now)) *known = {flow, news};
+  return *known;
+}
+
+// All were to have their parts of what one `had`.
+void Siblings::settle(Flow& mine, double had, Others& others) {
+  const double parts = others.parts + mine.news.part;
+  const double line = std::max(others.rate + mine.news.rate, std::max(others.capacity, mine.news.capacity));
+  const double most = kOwedSeconds * line / parts;
+  double all = 0;
+  const auto charge = [&](Flow& flow, double bytes) {
+    flow.ahead = std::clamp(flow.ahead + bytes, -most * flow.news.part, most * flow.news.part);
+    all += flow.ahead;
+  };
+  charge(mine, had * (1 - mine.news.part / parts));
+  for (Flow* other : alike_) charge(*other, -had * other->news.part / parts);
+  others.ahead = mine.ahead - all * mine.news.part / parts;  // who left may have owed something
 }
 
 void Siblings::leave(const void* flow) {

@@ -5,13 +5,19 @@
 // A host may stand for several paths (an address that a whole site shares): so what counts is only what flows
 // tell that see the same round trip, queue and capacity.
 //
+// What each had is counted, as fair queueing does it (Parekh and Gallager, "A generalized processor sharing
+// approach to flow control", 1993): equal rates would leave those behind for ever that had less when all
+// began.
+//
 // Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
 // several.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
+#include "proto/base/strong_int.h"
 #include "proto/base/time.h"
 
 namespace tusk::transport {
@@ -26,12 +32,13 @@ class Siblings {
   // What a flow that has much to send knows of the path. Rates in bytes/s.
   struct News {
     TimePoint now;
-    double part = 1;       // of what one flow would have: CongestionController::take_part()
-    double rate = 0;       // 0: it starts
-    double capacity = 0;   // of the bottleneck; 0: unknown
-    Duration base{};       // round trip without a queue
-    Duration queue{};      // that it sees
-    TimePoint emptying{};  // when it last began to let that run empty
+    double part = 1;          // of what one flow would have: CongestionController::take_part()
+    double rate = 0;          // 0: it starts
+    ByteCount delivered = 0;  // of it, ever
+    double capacity = 0;      // of the bottleneck; 0: unknown
+    Duration base{};          // round trip without a queue
+    Duration queue{};         // that it sees
+    TimePoint emptying{};     // when it last began to let that run empty
   };
   // Those of the others that are heard of and see the same path.
   struct Others {
@@ -41,6 +48,7 @@ class Siblings {
     double capacity = 0;     // what they take the line for, on average
     TimePoint emptying{};    // when one of all last began to let the queue run empty
     double rate_of_all = 0;  // also of those that see another queue
+    double ahead = 0;        // bytes that this flow had more than its part of what all had; < 0: less
   };
 
   // `flow` is a name for it, until it leaves.
@@ -51,9 +59,19 @@ class Siblings {
   struct Flow {
     const void* name;
     News news;
+    Duration longest{};  // round trip lately, with the queue: the newest ones are of other moments for each
+    double ahead = 0;    // bytes
+
+    void hear(const News& heard);
+    [[nodiscard]] Duration queue() const { return std::max(Duration(0), longest - news.base); }
   };
+  struct Pair;
+
+  Flow& find(const void* flow, const News& news);
+  void settle(Flow& mine, double had, Others& others);
 
   std::vector<Flow> flows_;
+  std::vector<Flow*> alike_;  // of the one that tells
 };
 
 }  // namespace tusk::transport

@@ -54,6 +54,7 @@ TEST_F(SiblingsTest, WhoSeesAnotherPathIsNone) {
   auto farther = news();
   farther.base = 60ms;
   EXPECT_EQ(tell(1, farther).flows, 0);
+  siblings_.leave(&names_[1]);
   auto longer = news();
   longer.queue = 20ms;
   EXPECT_EQ(tell(2, longer).flows, 0);
@@ -70,6 +71,76 @@ TEST_F(SiblingsTest, WhoStartsNeedsToSeeNoMoreThanTheSameRoundTrip) {
   EXPECT_EQ(tell(1, start).flows, 1);
   start.base = 200ms;
   EXPECT_EQ(tell(1, start).flows, 0);
+}
+
+// Who never saw the queue empty takes a part of it for the path.
+TEST_F(SiblingsTest, ABaseThatCreptUpIsStillTheSamePath) {
+  tell(0, news());
+  auto crept = news();
+  crept.base = 58ms;
+  crept.queue = 2ms;
+  EXPECT_EQ(tell(1, crept).flows, 1);
+}
+
+// What one flow takes the line for may be wrong by much. The queue of several is not: one by itself keeps
+// none that long.
+TEST_F(SiblingsTest, ALongQueueIsSharedWhateverOneTakesTheLineFor) {
+  auto many = news();
+  many.queue = 40ms;
+  tell(0, many);
+  many.capacity = 20 * kMbit;
+  EXPECT_EQ(tell(1, many).flows, 1);
+  auto alone = news();
+  alone.capacity = 20 * kMbit;
+  tell(2, news());
+  EXPECT_EQ(tell(3, alone).flows, 0);
+}
+
+TEST_F(SiblingsTest, QueuesAreComparedByTheirLongestOfLate) {
+  auto filled = news();
+  filled.queue = 40ms;
+  tell(0, filled);
+  auto emptied = news(1100ms);
+  emptied.queue = 0ms;
+  tell(0, emptied);
+  filled.now = at(1100ms);
+  EXPECT_EQ(tell(1, filled).flows, 1);
+}
+
+TEST_F(SiblingsTest, WhatEachHadIsCounted) {
+  const auto had = [&](int flow, Duration when, ByteCount bytes) {
+    auto told = news(when);
+    told.delivered = bytes;
+    return tell(flow, told).ahead;
+  };
+  had(0, 1s, 0);
+  had(1, 1s, 500);  // before they met: nobody is owed that
+  EXPECT_DOUBLE_EQ(had(0, 1100ms, 1000), 500);
+  EXPECT_DOUBLE_EQ(had(1, 1100ms, 500), -500);
+  EXPECT_DOUBLE_EQ(had(1, 1200ms, 1500), 0);
+  // A third one comes, and is owed its part from then on.
+  EXPECT_DOUBLE_EQ(had(2, 1200ms, 0), 0);
+  EXPECT_DOUBLE_EQ(had(0, 1210ms, 1300), 200);
+  EXPECT_DOUBLE_EQ(had(2, 1210ms, 0), -100);
+}
+
+TEST_F(SiblingsTest, WhoWasSilentIsOwedNothing) {
+  auto told = news();
+  tell(0, told);
+  tell(1, told);
+  told.now = at(2s);
+  told.delivered = 100'000;
+  tell(0, told);
+  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, 0);
+}
+
+// 4 s of its part, 200 of 400 Mbit/s.
+TEST_F(SiblingsTest, OldDebtsAreForgotten) {
+  auto told = news();
+  tell(1, told);
+  tell(0, told);
+  told.delivered = 1'000'000'000;
+  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 4 * 200 * kMbit);
 }
 
 TEST_F(SiblingsTest, AllHearWhenOneEmptiesTheQueue) {

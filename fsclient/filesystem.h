@@ -243,10 +243,13 @@ class Filesystem {
   [[nodiscard]] AttributesReply changed_attributes(Inode& inode);
   [[nodiscard]] EntryReply changed_entry(const InodePointer& inode, Learnt learnt);
   void touched(const InodePointer& inode);
+  // While it lives nobody opens a file without waiting for the server: open_first().
+  using NoOpens = std::shared_ptr<void>;
   void send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
-                   bool is_directory, Done<void> done);
+                   bool is_directory, NoOpens no_opens, Done<void> done);
   void send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
-                   const InodePointer& to, const std::string& new_name, std::uint32_t flags, Done<void> done);
+                   const InodePointer& to, const std::string& new_name, std::uint32_t flags, NoOpens no_opens,
+                   Done<void> done);
   void note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply);
   void note_moved(const InodePointer& inode, const Told& told, const schema::RenameReply& reply);
 
@@ -331,7 +334,7 @@ class Filesystem {
   void ask_for_attributes(const Asker& asker, const InodePointer& inode, std::optional<Handle> handle,
                           const NewAttributes& changes, Done<AttributesReply> done);
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
-                           const NewAttributes& changes, Done<AttributesReply> done);
+                           const NewAttributes& changes, NoOpens no_opens, Done<AttributesReply> done);
   static void write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes);
   void note_truncated(Inode& inode, ByteCount size);
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
@@ -353,12 +356,17 @@ class Filesystem {
   void open_at_server(const Asker& asker, const InodePointer& inode, std::move_only_function<void()> then);
   void open_at_server(const Asker& asker, std::span<const std::shared_ptr<OpenFile>> files,
                       std::move_only_function<void()> then);
+  // The same before this mount takes the file away or locks somebody out. Null inode: `then` runs at once.
+  void open_first(const Asker& asker, const InodePointer& inode, std::move_only_function<void(NoOpens)> then);
   void send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags, Done<OpenReply> done);
   [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
                                          std::uint32_t flags, const Told& told,
                                          std::span<const std::byte> body);
   void close_at_server(std::uint64_t open_id);
-  // `held`: bytes that stay as long as it is open.
+  [[nodiscard]] std::shared_ptr<OpenFile> make_file(const InodePointer& inode, std::uint64_t open_id,
+                                                    std::uint32_t flags);
+  [[nodiscard]] Handle enter_file_locked(const std::shared_ptr<OpenFile>& file);
+  // Both. `held`: bytes that stay as long as it is open.
   [[nodiscard]] Handle new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
                                 Interval held = {});
 

@@ -136,22 +136,24 @@ void Filesystem::ask_for_attributes(const Asker& asker, const InodePointer& inod
       [this, asker, inode, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
         if (!flushed) return done(std::unexpected(flushed.error()));
         const bool may_lock_out = changes.mode || changes.uid || changes.gid;
-        open_at_server(asker, may_lock_out ? inode : nullptr,
-                       [this, asker, inode, open_id, changes, done = std::move(done)]() mutable {
-                         send_set_attributes(asker, inode, open_id, changes, std::move(done));
-                       });
+        open_first(asker, may_lock_out ? inode : nullptr,
+                   [this, asker, inode, open_id, changes, done = std::move(done)](NoOpens no_opens) mutable {
+                     send_set_attributes(asker, inode, open_id, changes, std::move(no_opens),
+                                         std::move(done));
+                   });
       });
 }
 
 void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
-                                     const NewAttributes& changes, Done<AttributesReply> done) {
+                                     const NewAttributes& changes, NoOpens no_opens,
+                                     Done<AttributesReply> done) {
   schema::Request request;
   write_set_attributes(*request.mutable_setattr(), changes);
   request.mutable_setattr()->set_handle(inode->handle());
   request.mutable_setattr()->set_open_id(open_id);
   remote_.mutate(
       asker, std::move(request), schema::Reply::kAttr,
-      [this, inode, size = changes.size, started = core_.scheduler.now(),
+      [this, inode, size = changes.size, started = core_.scheduler.now(), no_opens = std::move(no_opens),
        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         if (!reply) {
           const std::lock_guard lock(inode->mutex);

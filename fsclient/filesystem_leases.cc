@@ -37,9 +37,7 @@ void Filesystem::give_when_dropped(const std::shared_ptr<PushAnswer>& answer) {
 // Until then a removal would take the file away from who has it open.
 void Filesystem::answer_when_open(Inode& inode, const std::shared_ptr<PushAnswer>& answer) {
   const std::lock_guard lock(inode.mutex);
-  if (!inode.file || inode.file->being_opened == 0) return;
-  answer->await_open();
-  inode.file->waiting_for_open.push_back(answer);
+  if (inode.file) inode.file->opens_meanwhile.hold_back(answer);
 }
 
 void Filesystem::take_back(const schema::InvalidateRequest::Item& item,

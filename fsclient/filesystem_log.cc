@@ -301,7 +301,7 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   const auto standing = standing_in(*directory);
   if (!standing) return false;
   const NameAnswer known = names_.lookup(*directory, name);
-  if (known.kind != NameAnswer::Kind::kExists || open_without_server(*known.inode)) return false;
+  if (known.kind != NameAnswer::Kind::kExists) return false;
   const InodePointer& removed = known.inode;
   if (attributes_of(*removed).is_directory() != is_directory) return false;
   if (is_directory) {
@@ -319,6 +319,7 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   remove.set_directory(is_directory);
   remove.set_expected(removed->name_in_log());
   const auto in_log = std::pair(facts_.begin_entry(directory), facts_.begin_entry(removed));
+  if (open_without_server(*removed)) return false;  // from here on nobody opens it so (open_meanwhile)
   auto answered = [this, directory, name, removed, told = standing->told,
                    in_log](const Result<schema::Reply>& reply) {
     if (!reply) return not_done(directory, name, reply.error());
@@ -355,8 +356,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   const InodePointer moved = old.inode;
   const InodePointer replaced = there.inode;
   const bool is_directory = attributes_of(*moved).is_directory();
-  if (replaced && (is_directory || attributes_of(*replaced).is_directory() || open_without_server(*replaced)))
-    return false;
+  if (replaced && (is_directory || attributes_of(*replaced).is_directory())) return false;
   if (replaced && !is_directory) {
     // What a program puts in the place of a good file (an editor that saves) has to be whole.
     const std::lock_guard lock(moved->mutex);
@@ -372,6 +372,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   if (replaced) rename.set_replaced(replaced->name_in_log());
   const auto in_log = std::array{facts_.begin_entry(from), facts_.begin_entry(to), facts_.begin_entry(moved),
                                  facts_.begin_entry(replaced)};
+  if (replaced && open_without_server(*replaced)) return false;
   auto answered = [this, from, old_name, to, new_name, moved, replaced, started = core_.scheduler.now(),
                    in_log](const Result<schema::Reply>& reply) {
     if (reply && reply->rename().has_moved())

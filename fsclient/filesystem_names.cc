@@ -128,14 +128,15 @@ void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_di
                                    remove(asker, parent, name, is_directory, std::move(then));
                                  });
   acquire_around(asker, *found);
-  open_at_server(asker, names_.last_known(**found, name),
-                 [this, asker, directory = *found, name, is_directory, done = std::move(done)]() mutable {
-                   send_remove(asker, directory, name, is_directory, std::move(done));
-                 });
+  open_first(asker, names_.last_known(**found, name),
+             [this, asker, directory = *found, name, is_directory,
+              done = std::move(done)](NoOpens no_opens) mutable {
+               send_remove(asker, directory, name, is_directory, std::move(no_opens), std::move(done));
+             });
 }
 
 void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
-                             bool is_directory, Done<void> done) {
+                             bool is_directory, NoOpens no_opens, Done<void> done) {
   schema::Request request;
   request.set_want_exclusive(wants_exclusive());
   schema::RemoveRequest& remove = *request.mutable_remove();
@@ -145,7 +146,7 @@ void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, 
   remote_.mutate(
       asker, std::move(request), schema::Reply::kRemove,
       [this, directory, name, started = core_.scheduler.now(), change = facts_.begin_change(directory),
-       emptied = facts_.begin_change(names_.last_known(*directory, name)),
+       emptied = facts_.begin_change(names_.last_known(*directory, name)), no_opens = std::move(no_opens),
        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         if (!reply) {
           names_.changed_somehow(*directory, name);
@@ -192,16 +193,16 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
         [this, asker, old_parent, old_name, new_parent, new_name, flags](Done<void> then) {
           rename(asker, old_parent, old_name, new_parent, new_name, flags, std::move(then));
         });
-  open_at_server(
-      asker, names_.last_known(**to, new_name),
-      [this, asker, from = *from, to = *to, old_name, new_name, flags, done = std::move(done)]() mutable {
-        send_rename(asker, from, old_name, to, new_name, flags, std::move(done));
-      });
+  open_first(asker, names_.last_known(**to, new_name),
+             [this, asker, from = *from, to = *to, old_name, new_name, flags,
+              done = std::move(done)](NoOpens no_opens) mutable {
+               send_rename(asker, from, old_name, to, new_name, flags, std::move(no_opens), std::move(done));
+             });
 }
 
 void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
                              const InodePointer& to, const std::string& new_name, std::uint32_t flags,
-                             Done<void> done) {
+                             NoOpens no_opens, Done<void> done) {
   no_more_ours_alone(names_.last_known(*from, old_name));
   no_more_ours_alone(names_.last_known(*to, new_name));
   schema::Request request;
@@ -218,7 +219,7 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
        change = std::array{facts_.begin_change(from), from == to ? nullptr : facts_.begin_change(to),
                            facts_.begin_change(names_.last_known(*from, old_name)),
                            facts_.begin_change(names_.last_known(*to, new_name))},
-       done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+       no_opens = std::move(no_opens), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         const InodePointer moved = names_.last_known(*from, old_name);
         const InodePointer replaced = names_.last_known(*to, new_name);
         const bool exchange = (flags & kRenameExchange) != 0;

@@ -52,20 +52,30 @@ struct Filesystem::WaitingOpen {
   std::atomic<bool> ended{false};
 };
 
-Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
-                            Interval held) {
+std::shared_ptr<OpenFile> Filesystem::make_file(const InodePointer& inode, std::uint64_t open_id,
+                                                std::uint32_t flags) {
   // The server is told from a worker: the last reference may go while a lock is held.
   auto close = [this, exclusive = log_number_of(*inode)](std::uint64_t id) {
     if (id == 0) return;
     if (exclusive != 0) return core_.scheduler.post([this, id, exclusive] { close_own(id, exclusive); });
     core_.scheduler.post([this, id] { close_at_server(id); });
   };
-  auto file = std::make_shared<OpenFile>(inode, open_id, flags, std::move(close));
+  return std::make_shared<OpenFile>(inode, open_id, flags, std::move(close));
+}
+
+Handle Filesystem::enter_file_locked(const std::shared_ptr<OpenFile>& file) {
+  Inode& inode = *file->inode;
+  if (inode.file) file->errors_told = inode.file->errors;
+  inode.open_files.push_back(file.get());
+  return files_.insert(file);
+}
+
+Handle Filesystem::new_file(const InodePointer& inode, std::uint64_t open_id, std::uint32_t flags,
+                            Interval held) {
+  const std::shared_ptr<OpenFile> file = make_file(inode, open_id, flags);
   file->held = held;
   const std::lock_guard lock(inode->mutex);
-  if (inode->file) file->errors_told = inode->file->errors;
-  inode->open_files.push_back(file.get());
-  return files_.insert(std::move(file));
+  return enter_file_locked(file);
 }
 
 // Also through an outage in which other calls fail: the session may outlive it, and what is open in it.
@@ -196,14 +206,17 @@ bool Filesystem::server_lets_read(const Asker& asker, const Attributes& attr) co
 }
 
 // All that an OPEN would tell is known under a lease, and nobody can take the file away before it is open:
-// pushes about it wait for that. If the server does not open it after all the reads tell why; they name it by
-// its handle.
+// pushes about it wait for that, and this mount's own changes that could ask for it first (open_first). If
+// the server does not open it after all the reads tell why; they name it by its handle.
 std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const InodePointer& inode,
                                                     std::uint32_t flags) {
-  bool keep = false;
+  const std::shared_ptr<OpenFile> open_file = make_file(inode, 0, flags);
+  OpenReply reply{};
+  std::shared_ptr<OpensMeanwhile::Group> group;
   {
     const std::lock_guard lock(inode->mutex);
     if (!inode->file || inode->size() <= kOpenReadAhead || !core_.foresight.allowed()) return std::nullopt;
+    if (inode->file->opens_meanwhile.barred() || inode->log.entries > 0) return std::nullopt;
     if (opens_meanwhile_ >= kOpensMeanwhileMax) return std::nullopt;
     FileState& file = *inode->file;
     const Attributes& attr = inode->attributes.value();
@@ -211,22 +224,38 @@ std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const In
     if (!known_size || !file.data.all_settled() || !server_lets_read(asker, attr) ||
         !core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now()))
       return std::nullopt;
-    keep = keep_bytes_of(file, attr.change);
-    ++file.being_opened;
+    reply.keep_cache = keep_bytes_of(file, attr.change);
+    reply.handle = enter_file_locked(open_file);
+    group = file.opens_meanwhile.begin();
+    ++opens_meanwhile_;
   }
-  ++opens_meanwhile_;
-  const OpenReply reply{new_file(inode, 0, flags), keep};
-  const std::shared_ptr<OpenFile> file = files_.find(reply.handle);
-  open_at_server(asker, std::span(&file, 1), [this, inode] {
+  open_at_server(asker, std::span(&open_file, 1), [this, inode, group] {
     --opens_meanwhile_;
-    std::vector<std::shared_ptr<PushAnswer>> pushes;
+    OpensMeanwhile::Pushes pushes;
     {
       const std::lock_guard lock(inode->mutex);
-      if (--inode->file->being_opened == 0) pushes = std::exchange(inode->file->waiting_for_open, {});
+      pushes = inode->file->opens_meanwhile.end(group);
     }
     for (const auto& push : pushes) push->handle_opened();
   });
   return reply;
+}
+
+void Filesystem::open_first(const Asker& asker, const InodePointer& inode,
+                            std::move_only_function<void(NoOpens)> then) {
+  NoOpens bar;
+  if (inode) {
+    const std::lock_guard lock(inode->mutex);
+    if (inode->file) {
+      inode->file->opens_meanwhile.bar();
+      bar = NoOpens(nullptr, [inode](std::nullptr_t) {
+        const std::lock_guard unlock(inode->mutex);
+        inode->file->opens_meanwhile.unbar();
+      });
+    }
+  }
+  open_at_server(asker, inode,
+                 [bar = std::move(bar), then = std::move(then)]() mutable { then(std::move(bar)); });
 }
 
 void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,

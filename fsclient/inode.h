@@ -19,6 +19,7 @@
 #include "fsclient/data_version.h"
 #include "fsclient/directory.h"
 #include "fsclient/file_data.h"
+#include "fsclient/opens_meanwhile.h"
 #include "fsclient/push_answer.h"
 #include "fsclient/read_ahead.h"
 #include "proto/base/result.h"
@@ -80,10 +81,7 @@ struct FileState {
   std::uint64_t next_ticket = 1;
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
 
-  // Opens that programs have and the server is being asked for, and pushes that are answered when it has done
-  // them: until then a removal would take the file away.
-  std::uint32_t being_opened = 0;
-  std::vector<std::shared_ptr<PushAnswer>> waiting_for_open;
+  OpensMeanwhile opens_meanwhile;
 
   // What files_ahead.h knows of it.
   Ahead ahead;  // all bytes were fetched ahead; while it holds, one open needs no server

@@ -39,8 +39,8 @@ void FileService::tell_root(const Incoming& incoming, const std::shared_ptr<Atta
   Call call(incoming, attachment, locks_, leases_, boot_id_);
   try {
     ops::tell_root(call, attached);
-  } catch (const std::bad_alloc&) {
-    spdlog::warn("no memory to tell a mount what is in its root");
+  } catch (const std::exception& error) {  // no memory, for instance
+    spdlog::warn("a mount is not told what is in its root: {}", error.what());
     attached.clear_root_listing();
     attached.clear_root_lease();
   }

@@ -118,6 +118,80 @@ TEST_F(LargeFile, IsOpenAtTheServerBeforeItsLeasesAreOver) {
   close(*file);
 }
 
+// Its own OPEN would reach the server behind the removal.
+TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountRemovesIt) {
+  const NodeId node = lookup("large").node;
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "large", false, into(removed));
+  EXPECT_FALSE(open_alone(node));
+  settle();
+  EXPECT_TRUE(finished(removed));
+}
+
+TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountPutsAnotherInItsPlace) {
+  const NodeId node = lookup("large").node;
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "small", kRootNode, "large", 0, into(renamed));
+  EXPECT_FALSE(open_alone(node));
+  settle();
+  EXPECT_TRUE(finished(renamed));
+}
+
+TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountMayLockTheProgramOut) {
+  const NodeId node = lookup("large").node;
+  auto changed = new_answer<AttributesReply>();
+  filesystem->set_attributes({}, node, std::nullopt, {.mode = 0600}, into(changed));
+  EXPECT_FALSE(open_alone(node));
+  settle();
+  EXPECT_TRUE(finished(changed));
+  EXPECT_TRUE(open_alone(node)) << "and is again afterwards";
+}
+
+TEST_F(LargeFile, IsOpenedAloneAgainWhenARemovalHasFailed) {
+  const NodeId node = lookup("large").node;
+  server.fault = [](const Request& request) {
+    return request.has_remove() ? std::optional(Error{from_errno(EACCES), "no"}) : std::nullopt;
+  };
+  auto removed = new_answer<void>();
+  filesystem->remove({}, kRootNode, "large", false, into(removed));
+  settle();
+  (void)lookup("large");
+  EXPECT_TRUE(is_open_alone(node));
+}
+
+TEST(OpensMeanwhile, APushWaitsForThoseThatWereThereWhenItCame) {
+  OpensMeanwhile opens;
+  bool answered = false;
+  const auto push = std::make_shared<PushAnswer>([&answered] { answered = true; });
+  const auto first = opens.begin();
+  const auto second = opens.begin();
+  opens.hold_back(push);
+  push->let_go();
+  const auto later = opens.begin();
+  EXPECT_TRUE(opens.end(first).empty());
+  EXPECT_FALSE(answered);
+  for (const auto& waiting : opens.end(second)) waiting->handle_opened();
+  EXPECT_TRUE(answered);
+  EXPECT_TRUE(opens.end(later).empty());
+}
+
+TEST(OpensMeanwhile, EachPushWaitsForAllBeforeIt) {
+  OpensMeanwhile opens;
+  int answered = 0;
+  const auto one = std::make_shared<PushAnswer>([&answered] { ++answered; });
+  const auto another = std::make_shared<PushAnswer>([&answered] { ++answered; });
+  const auto first = opens.begin();
+  opens.hold_back(one);
+  const auto second = opens.begin();
+  opens.hold_back(another);
+  one->let_go();
+  another->let_go();
+  for (const auto& waiting : opens.end(second)) waiting->handle_opened();
+  EXPECT_EQ(answered, 0);
+  for (const auto& waiting : opens.end(first)) waiting->handle_opened();
+  EXPECT_EQ(answered, 2);
+}
+
 TEST_F(LargeFile, WhoOpensOneAfterTheOtherWaitsForTheServerInTheEnd) {
   constexpr int kMany = 100;
   const NodeId node = lookup("large").node;

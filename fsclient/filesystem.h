@@ -243,7 +243,7 @@ class Filesystem {
   [[nodiscard]] AttributesReply changed_attributes(Inode& inode);
   [[nodiscard]] EntryReply changed_entry(const InodePointer& inode, Learnt learnt);
   void touched(const InodePointer& inode);
-  // While it lives nobody opens a file without waiting for the server: open_first().
+  // While it lives nobody opens the file that it is of without waiting for the server: open_first().
   using NoOpens = std::shared_ptr<void>;
   void send_remove(const Asker& asker, const InodePointer& directory, const std::string& name,
                    bool is_directory, NoOpens no_opens, Done<void> done);

@@ -123,18 +123,24 @@ void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::stri
                                  [this, asker, node, name, value, flags](Done<void> then) {
                                    set_xattr(asker, node, name, value, flags, std::move(then));
                                  });
+  const bool may_lock_out = name == kAccessAcl;
   schema::Request request;
   schema::SetXattrRequest& set = *request.mutable_setxattr();
   set.set_handle((*found)->handle());
   set.set_name(std::move(name));
   set.set_value(std::move(value));
   set.set_flags(flags);
-  remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                 [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                   xattrs_changed(inode);
-                   if (!reply) return done(std::unexpected(reply.error()));
-                   done({});
-                 });
+  open_first(asker, may_lock_out ? *found : nullptr,
+             [this, asker, inode = *found, request = std::move(request),
+              done = std::move(done)](NoOpens no_opens) mutable {
+               remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
+                              [this, inode, no_opens = std::move(no_opens),
+                               done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                                xattrs_changed(inode);
+                                if (!reply) return done(std::unexpected(reply.error()));
+                                done({});
+                              });
+             });
 }
 
 void Filesystem::remove_xattr(Asker asker, NodeId node, std::string name, Done<void> done) {

@@ -19,6 +19,12 @@ constexpr double kCrowdedQueues = 3;
 constexpr double kCrowdedQueuesShort = 4;
 constexpr double kCrowdMax = 1.5;  // a flow that starts makes a long queue for some round trips
 constexpr double kCrowdWeight = 1.0 / 6;
+// A buffer may be too short to hold the queue by which many flows of ours are told from others. But none of
+// ours keep one overflowing for so long: they lose packets when they start, and learn how long it is.
+constexpr double kOverflow = 0.015;
+constexpr double kOverflowWeight = 1.0 / 16;
+constexpr Duration kOverflowLong = 5s;
+constexpr double kOverflowQueues = 2;
 // The queue of flows of ours that start, one after the other, is as long as that of one that fills buffers,
 // but goes. Who takes it for that insists, and then all do, against each other. So for a while after a queue
 // jumped up more is needed to notice: whoever fills buffers is still there then.
@@ -69,6 +75,8 @@ double crowd_of_extras(double got, const Contention::Round& round) {
 std::optional<double> Contention::end_round(const Round& round) {
   in_vain_ = false;
   notice_joins(round);
+  overflow_ += kOverflowWeight * (round.overflow - overflow_);
+  if (overflow_ < kOverflow) kept_at_ = round.now;
   if (insisting_)
     insist(round);
   else
@@ -91,7 +99,10 @@ void Contention::notice(const Round& round) {
                           ? std::max(kCrowdedQueuesShort, crowd_of_ours(got) + crowd_of_extras(got, round))
                           : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(got));
   const double unwary = joining_rounds_ > 0 ? kCrowdWeightJoining : kCrowdWeight;
-  const double crowd = round.together > kTogetherAll ? 0 : std::min(queues / ours, kCrowdMax);
+  const bool overflown = round.now - kept_at_ > kOverflowLong && queues > kOverflowQueues;
+  const double crowd = round.together > kTogetherAll ? 0
+                       : overflown                   ? kCrowdMax
+                                                     : std::min(queues / ours, kCrowdMax);
   crowd_ += (crowd - crowd_) * (wary ? kCrowdWeightWary : unwary);
   const bool starved = round.got < kShareFew && crowd_ > 1;
   doubts_capacity_ = starved && !round.capacity_known;

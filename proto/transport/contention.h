@@ -27,6 +27,7 @@ class Contention {
     Duration extra_queue{};       // that each of them adds, whatever its share
     bool was_short = false;       // the queue was hardly longer than one flow's not long ago
     double loss = 0;              // share of packets lost, beyond what the path loses on its own
+    double overflow = 0;          // likewise, beyond what is lost of a round that does not press the path
     bool capacity_known = false;  // lately measured
     double together = 0;          // share of the capacity of all flows to this host, if there are others
     bool one_of_several = false;  // `got` is what a mount would have whose connections were all like this one
@@ -52,6 +53,8 @@ class Contention {
   bool doubts_capacity_ = false;
   int rounds_ = 0;                // since then
   int calm_rounds_ = 0;           // in a row in which there was no queue but ours
+  TimePoint kept_at_{};           // when the buffer last held what was sent
+  double overflow_ = 0;           // of the last rounds
   double crowd_ = 0;              // queues in the last rounds, as multiples of what flows of ours would keep
   int joining_rounds_ = 0;        // left, in which some flow is taken to have just started
   Duration queue_before_{};       // of the round before; at first there is none, so that our own start counts

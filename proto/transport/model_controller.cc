@@ -16,7 +16,9 @@ constexpr double kExtraSeconds = 2e-3;
 constexpr double kExtraWindowMin = 4.0 * kPacket;
 constexpr double kExtraWindowMax = 16.0 * kPacket;
 constexpr double kInitialRate = 64.0 * kPacket / 0.010;  // bytes/s before the first round trip is known
-constexpr ByteCount kBurstBytesMin = 4 * kPacket;
+// Of packets that leave together a full buffer takes the first one only: who sends them by fours beside BBR
+// loses more than it does.
+constexpr ByteCount kBurstBytesMin = kPacket;
 constexpr double kBurstSeconds = 250e-6;
 constexpr double kRateMin = 10.0 * kPacket;  // ten packets a second keep a dying path alive
 
@@ -79,6 +81,7 @@ constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
 constexpr int kEmptyEverySharedRtts = 16;
 constexpr Duration kEmptyEverySiblings = 2s;
+constexpr int kEmptyEverySiblingsRtts = 12;
 // Flows of ours that share a line all empty the queue in so long.
 constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
@@ -452,6 +455,7 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .extra_queue = extra,
                                             .was_short = now - short_queue_at_ < remembered,
                                             .loss = round_loss() - loss_.own(),
+                                            .overflow = loss_.pressed_out(round_loss()),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds,
                                             .together = share_of_siblings(),
                                             .one_of_several = part_ < 1});
@@ -535,7 +539,8 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (contention_.insists()) return false;                // who fills the queue would take what we leave
   if (siblings_empty(now, rtt)) return true;
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
-  if (siblings_fill() && !base_doubtful_) return since > kEmptyEverySiblings;
+  if (siblings_fill() && !base_doubtful_)
+    return since > std::max<Duration>(kEmptyEverySiblings, kEmptyEverySiblingsRtts * rtt_min_);
   return since > (shared() || base_doubtful_
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
                       : kEmptyEvery);
@@ -559,6 +564,7 @@ void ModelController::enter(State state) {
   }
   if (state == State::kEmpty) {
     trains_.clear();
+    empties_together_ = siblings_fill();
     kept_goodput_ = goodput_;
   }
   if (state == State::kStartup) {
@@ -594,7 +600,7 @@ void ModelController::control(const RttEstimator& rtt) {
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
   if (state_ == State::kEmpty) {
-    const bool siblings = siblings_fill();
+    const bool siblings = empties_together_;
     const bool half = (shared() && !siblings) || puzzling_queue_ > Duration(0) || base_doubtful_;
     // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
     const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);

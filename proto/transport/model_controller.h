@@ -136,7 +136,8 @@ class ModelController final : public CongestionController {
   TimePoint emptied_at_{};
   TimePoint emptying_at_{};  // when one of all flows to this host last began to, which all then did
   TimePoint empty_until_{};
-  double kept_goodput_ = 0;           // when that began
+  bool empties_together_ = false;     // with siblings
+  double kept_goodput_ = 0;           // when the emptying began
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
   Duration steady_queue_{};           // that has not changed for so many rounds
   int steady_rounds_ = 0;

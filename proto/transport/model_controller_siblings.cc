@@ -12,10 +12,12 @@ namespace {
 // what it has.
 constexpr double kEvenStep = 0.3;
 constexpr double kEvenMost = 0.3;
+constexpr double kFilled = 0.9;
 // Who is behind has what it is owed within such a time, and no more than so much more than the others.
 constexpr double kCatchUpSeconds = 1.5;
 constexpr double kCatchUpMost = 0.3;
 constexpr Duration kTellEvery = 5ms;
+constexpr Duration kTellEveryOfEach = 50us;  // one looks at all others
 constexpr double kTogetherMax = 1.5;
 constexpr double kTogetherWeight = 0.25;
 
@@ -37,7 +39,7 @@ double ModelController::start_part() const {
 }
 
 void ModelController::tell_siblings(TimePoint now, Duration queue) {
-  if (!siblings_ || now - told_at_ < kTellEvery) return;
+  if (!siblings_ || now - told_at_ < std::max<Duration>(kTellEvery, others_.flows * kTellEveryOfEach)) return;
   told_at_ = now;
   others_ = siblings_->tell(this, {.now = now,
                                    .part = part_,
@@ -96,6 +98,8 @@ double ModelController::owed() const {
 void ModelController::share_evenly(Duration queue) {
   if (!siblings_fill()) return;
   const double even = (1 + owed()) * part_ * (others_.rate + goodput_) / (others_.parts + part_);
+  // Without a queue nobody waits for what it would give, and a busy machine does not send what it would take.
+  if (round_queue_.queue() < own_queue() / 2 && (even < goodput_ || filled_ < kFilled)) return;
   const double step = kEvenStep * (even - goodput_);
   model_window_ +=
       std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);

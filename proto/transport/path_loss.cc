@@ -8,8 +8,9 @@ namespace {
 
 constexpr double kOwnMax = 0.08;
 constexpr double kBelievedAtOnce = 0.02;
-constexpr int kRoundsMax = 8;        // the mean is of about so many
-constexpr double kPacketsMin = 100;  // that a round must have to mean something
+constexpr int kRoundsMax = 8;              // the mean is of about so many
+constexpr double kQuietWeight = 1.0 / 16;  // what fills a buffer for some seconds is not of the path
+constexpr double kPacketsMin = 100;        // that a round must have to mean something
 // An excess is more than chance would have it, and in two rounds running unless it is enormous.
 constexpr double kExcess = 0.01;
 constexpr double kDeviations = 3;
@@ -26,6 +27,8 @@ void PathLoss::end_round(const Round& round) {
   }
   const double lost = std::min(round.lost, kOwnMax);
   if (round.test) {
+    quiet_ = tested_ ? std::min(lost, quiet_ + kQuietWeight * (lost - quiet_)) : lost;
+    tested_ = true;
     if (suspects())
       judge(lost);
     else

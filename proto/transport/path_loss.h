@@ -9,6 +9,8 @@
 // Pure state; not thread-safe.
 #pragma once
 
+#include <algorithm>
+
 namespace tusk::transport {
 
 class PathLoss {
@@ -32,6 +34,9 @@ class PathLoss {
 
   // Share that the path loses by itself, 0..0.08. More is not made up for by sending faster.
   [[nodiscard]] double own() const { return own_; }
+  // Of `lost` what is not lost of tests, too; it takes several until more is taken for the path's own. Before
+  // the first one nothing.
+  [[nodiscard]] double pressed_out(double lost) const { return tested_ ? std::max(0.0, lost - quiet_) : 0; }
   // A test is due.
   [[nodiscard]] bool suspects() const { return suspect_ > 0; }
   // No more is to be sent than is delivered.
@@ -45,6 +50,8 @@ class PathLoss {
   void judge(double lost);
 
   double own_ = 0;
+  double quiet_ = 0;  // of tests
+  bool tested_ = false;
   int rounds_ = 0;          // that it is the mean of, up to eight
   double suspect_ = 0;      // share lost that may be our own doing; 0: none
   int excess_rounds_ = 0;   // in a row

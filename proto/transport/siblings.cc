@@ -12,6 +12,7 @@ constexpr int kHeardRtts = 4;
 
 // What one is owed, or owes, of its part of the line: older debts are forgotten.
 constexpr double kOwedSeconds = 4;
+constexpr Duration kOwedLong = 2s;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
@@ -44,7 +45,7 @@ bool about(Duration a, Duration b, double share, Duration least) {
 }
 
 bool silent(const Siblings::News& news, TimePoint now) {
-  return now > news.now + std::max<Duration>(kHeardMin, kHeardRtts * news.base);
+  return now > news.now + std::max<Duration>(kHeardMin, kHeardRtts * (news.base + news.queue));
 }
 
 }  // namespace
@@ -62,13 +63,14 @@ struct Siblings::Pair {
            about(a.longest, b.longest, starts() ? kQueueAlike : kTripAlike, kQueueAlikeMin);
   }
   [[nodiscard]] bool same_queue() const {
+    const bool crept = !about(a.news.base, b.news.base, kAlike, kAlikeMin);
     return starts() || about(a.queue(), b.queue(), kQueueAlike, kQueueAlikeMin) ||
-           about(a.longest, b.longest, kTripAlike, kQueueAlikeMin);
+           (crept && about(a.longest, b.longest, kTripAlike, kQueueAlikeMin));
   }
   [[nodiscard]] bool as_wide() const {
-    if (starts() || (same_queue() && std::min(a.queue(), b.queue()) > kCrowdsQueue)) return true;
+    const bool crowd = same_queue() && std::min(a.queue(), b.queue()) > kCrowdsQueue;
     const auto [less, more] = std::minmax(a.news.capacity, b.news.capacity);
-    return more <= kCapacityAlike * less;
+    return starts() || crowd || more <= kCapacityAlike * less;
   }
 };
 
@@ -83,10 +85,10 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
     if (&other == &mine || silent(other.news, news.now)) continue;
     const Pair pair{mine, other};
     if (!pair.as_far()) continue;
-    others.emptying = std::max(others.emptying, other.news.emptying);
     if (!pair.as_wide()) continue;
     others.rate_of_all += other.news.rate;
     if (!pair.same_queue()) continue;
+    others.emptying = std::max(others.emptying, other.news.emptying);
     ++others.flows;
     others.parts += other.news.part;
     others.rate += other.news.rate;
@@ -105,11 +107,15 @@ void Siblings::Flow::hear(const News& heard) {
   longest = std::max(news.base + news.queue, before);
 }
 
-// Who was silent had nothing to send: what the others had meanwhile is not owed to it.
+// Who was silent had nothing to send: what the others had meanwhile is not owed to it. What it owes is not
+// forgotten as soon: in the queue of many that start at once a round trip is as long as a silence.
 Siblings::Flow& Siblings::find(const void* flow, const News& news) {
   const auto known = std::ranges::find(flows_, flow, &Flow::name);
   if (known == flows_.end()) return flows_.emplace_back(flow, news);
-  if (silent(known->news, news.now)) *known = {flow, news};
+  if (silent(known->news, news.now)) {
+    const bool lately = news.now - known->news.now < kOwedLong;
+    *known = {.name = flow, .news = news, .ahead = lately ? std::max(0.0, known->ahead) : 0};
+  }
   return *known;
 }
 

@@ -80,6 +80,12 @@ TEST_F(SiblingsTest, ABaseThatCreptUpIsStillTheSamePath) {
   crept.base = 58ms;
   crept.queue = 2ms;
   EXPECT_EQ(tell(1, crept).flows, 1);
+  // As long, with another queue: that is no reason to be taken for the same where the base says nothing.
+  auto other = news();
+  other.base = 52ms;
+  other.queue = 0ms;
+  siblings_.leave(&names_[1]);
+  EXPECT_EQ(tell(2, other).flows, 0);
 }
 
 // What one flow takes the line for may be wrong by much. The queue of several is not: one by itself keeps
@@ -91,7 +97,7 @@ TEST_F(SiblingsTest, ALongQueueIsSharedWhateverOneTakesTheLineFor) {
   many.capacity = 20 * kMbit;
   EXPECT_EQ(tell(1, many).flows, 1);
   auto alone = news();
-  alone.capacity = 20 * kMbit;
+  alone.capacity = 60 * kMbit;
   tell(2, news());
   EXPECT_EQ(tell(3, alone).flows, 0);
 }
@@ -124,14 +130,19 @@ TEST_F(SiblingsTest, WhatEachHadIsCounted) {
   EXPECT_DOUBLE_EQ(had(2, 1210ms, 0), -100);
 }
 
-TEST_F(SiblingsTest, WhoWasSilentIsOwedNothing) {
+TEST_F(SiblingsTest, WhoWasSilentIsOwedNothingAndOwesWhatItOwed) {
   auto told = news();
   tell(0, told);
   tell(1, told);
+  told.delivered = 1000;
+  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 500);
   told.now = at(2s);
   told.delivered = 100'000;
+  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 0) << "alone it owes nobody";
+  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, -250) << "half of what the other one owes";
+  told.now = at(5s);
   tell(0, told);
-  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, 0);
+  EXPECT_DOUBLE_EQ(tell(1, news(5s)).ahead, 0);
 }
 
 // 4 s of its part, 200 of 400 Mbit/s.

@@ -80,6 +80,9 @@ struct NewAttributes {
   std::optional<ByteCount> size;
   std::optional<NewTime> atime;
   std::optional<NewTime> mtime;
+
+  // Who could open it before might not be allowed to any more.
+  [[nodiscard]] bool may_lock_out() const { return mode || uid || gid; }
 };
 
 // Where readdir puts entries. `next` is the offset to go on at after this entry. Returns false when

@@ -135,8 +135,7 @@ void Filesystem::ask_for_attributes(const Asker& asker, const InodePointer& inod
       asker, inode,
       [this, asker, inode, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
         if (!flushed) return done(std::unexpected(flushed.error()));
-        const bool may_lock_out = changes.mode || changes.uid || changes.gid;
-        open_first(asker, may_lock_out ? inode : nullptr,
+        open_first(asker, changes.may_lock_out() ? inode : nullptr,
                    [this, asker, inode, open_id, changes, done = std::move(done)](NoOpens no_opens) mutable {
                      send_set_attributes(asker, inode, open_id, changes, std::move(no_opens),
                                          std::move(done));

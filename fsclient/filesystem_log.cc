@@ -442,8 +442,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
   write_set_attributes(*entry.mutable_setattr(), changes);
   entry.mutable_setattr()->set_handle(inode->name_in_log());
   const auto in_log = facts_.begin_entry(inode);
-  const bool may_lock_out = changes.mode || changes.uid || changes.gid;
-  if (may_lock_out && open_without_server(*inode)) return false;
+  if (changes.may_lock_out() && open_without_server(*inode)) return false;
   const Attributes before = attributes_of(*inode);
   {
     const std::lock_guard lock(inode->mutex);

@@ -66,6 +66,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool siblings_empty(TimePoint now, const RttEstimator& rtt) const;
   void empty_with_siblings(TimePoint now, const RttEstimator& rtt);
   void agree_with_siblings();
+  [[nodiscard]] double even_rate() const;  // bytes/s, with siblings
   [[nodiscard]] double owed() const;
   void share_evenly(Duration queue);
   void end_startup_round();

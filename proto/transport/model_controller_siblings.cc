@@ -86,18 +86,21 @@ void ModelController::agree_with_siblings() {
   if (shared() && together > capacity_) capacity_ += (together - capacity_) * kTogetherWeight;
 }
 
+double ModelController::even_rate() const {
+  return part_ * (others_.rate + goodput_) / (others_.parts + part_);
+}
+
 // Of its part: who had less of the line than its siblings has more until all had the same.
 double ModelController::owed() const {
   if (!siblings_fill()) return 0;
-  const double even = (others_.rate + goodput_) * part_ / (others_.parts + part_);
-  return std::clamp(-others_.ahead / (kCatchUpSeconds * even), -kCatchUpMost, kCatchUpMost);
+  return std::clamp(-others_.ahead / (kCatchUpSeconds * even_rate()), -kCatchUpMost, kCatchUpMost);
 }
 
 // What one gives the others take, so that together they are to the line what they were. Beside strangers each
 // fights for itself.
 void ModelController::share_evenly(Duration queue) {
   if (!siblings_fill()) return;
-  const double even = (1 + owed()) * part_ * (others_.rate + goodput_) / (others_.parts + part_);
+  const double even = (1 + owed()) * even_rate();
   // Without a queue nobody waits for what it would give, and a busy machine does not send what it would take.
   if (round_queue_.queue() < own_queue() / 2 && (even < goodput_ || filled_ < kFilled)) return;
   const double step = kEvenStep * (even - goodput_);

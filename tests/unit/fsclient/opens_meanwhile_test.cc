@@ -118,23 +118,18 @@ TEST_F(LargeFile, IsOpenAtTheServerBeforeItsLeasesAreOver) {
   close(*file);
 }
 
-// Its own OPEN would reach the server behind the removal.
-TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountRemovesIt) {
-  const NodeId node = lookup("large").node;
-  auto removed = new_answer<void>();
-  filesystem->remove({}, kRootNode, "large", false, into(removed));
-  EXPECT_FALSE(open_alone(node));
+// Its own OPEN would reach the server behind the change.
+TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountTakesItAway) {
+  server.put("replaced", content);
+  const NodeId removed = lookup("large").node, replaced = lookup("replaced").node;
+  const auto removal = new_answer<void>(), renaming = new_answer<void>();
+  filesystem->remove({}, kRootNode, "large", false, into(removal));
+  filesystem->rename({}, kRootNode, "small", kRootNode, "replaced", 0, into(renaming));
+  EXPECT_FALSE(open_alone(removed));
+  EXPECT_FALSE(open_alone(replaced));
   settle();
-  EXPECT_TRUE(finished(removed));
-}
-
-TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountPutsAnotherInItsPlace) {
-  const NodeId node = lookup("large").node;
-  auto renamed = new_answer<void>();
-  filesystem->rename({}, kRootNode, "small", kRootNode, "large", 0, into(renamed));
-  EXPECT_FALSE(open_alone(node));
-  settle();
-  EXPECT_TRUE(finished(renamed));
+  EXPECT_TRUE(finished(removal));
+  EXPECT_TRUE(finished(renaming));
 }
 
 TEST_F(LargeFile, IsNotOpenedAloneWhileThisMountMayLockTheProgramOut) {

@@ -15,7 +15,7 @@ constexpr double kEvenMost = 0.3;
 constexpr double kFilled = 0.9;
 // Who is behind has what it is owed within such a time, and no more than so much more than the others.
 constexpr double kCatchUpSeconds = 1.5;
-constexpr double kCatchUpMost = 0.3;
+constexpr double kCatchUpMost = 0.2;
 constexpr Duration kTellEvery = 5ms;
 constexpr Duration kTellEveryOfEach = 50us;  // one looks at all others
 constexpr double kTogetherMax = 1.5;

@@ -13,6 +13,7 @@ constexpr int kHeardRtts = 4;
 // What one is owed, or owes, of its part of the line: older debts are forgotten.
 constexpr double kOwedSeconds = 4;
 constexpr Duration kOwedLong = 2s;
+constexpr Duration kTogether = 3s;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
@@ -95,6 +96,7 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
     alike_.push_back(&other);
     (other.news.rate > 0 ? settled : starting).add(other.news.capacity);
   }
+  if (mine.began == news.now) join(mine);
   others.capacity = settled.known() ? settled.mean() : starting.mean();
   settle(mine, had, others);
   return others;
@@ -102,21 +104,40 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
 
 void Siblings::Flow::hear(const News& heard) {
   const double since = to_seconds(heard.now - news.now);
-  const Duration before = from_seconds(to_seconds(longest) * std::exp(-since / kQueueSeconds));
+  const Duration faded = from_seconds(to_seconds(longest) * std::exp(-since / kQueueSeconds));
   news = heard;
-  longest = std::max(news.base + news.queue, before);
+  longest = std::max(news.base + news.queue, faded);
 }
 
 // Who was silent had nothing to send: what the others had meanwhile is not owed to it. What it owes is not
 // forgotten as soon: in the queue of many that start at once a round trip is as long as a silence.
 Siblings::Flow& Siblings::find(const void* flow, const News& news) {
   const auto known = std::ranges::find(flows_, flow, &Flow::name);
-  if (known == flows_.end()) return flows_.emplace_back(flow, news);
+  if (known == flows_.end())
+    return flows_.emplace_back(Flow{.name = flow, .news = news, .began = news.now, .before = news.delivered});
   if (silent(known->news, news.now)) {
     const bool lately = news.now - known->news.now < kOwedLong;
-    *known = {.name = flow, .news = news, .ahead = lately ? std::max(0.0, known->ahead) : 0};
+    *known = {.name = flow,
+              .news = news,
+              .ahead = lately ? std::max(0.0, known->ahead) : 0,
+              .began = lately ? known->began : news.now,
+              .before = lately ? known->before : news.delivered};
   }
   return *known;
+}
+
+// Who begins a little later than others is to end with them: its account is that of one that was there when
+// they began and got nothing. Programs that are started together ask one after the other.
+void Siblings::join(Flow& mine) {
+  const TimePoint now = mine.began;
+  double parts = 0, accounts = 0;
+  for (const Flow* other : alike_) {
+    if (now - other->began > kTogether) continue;
+    parts += other->news.part;
+    accounts += other->ahead - static_cast<double>(other->news.delivered - other->before);
+    mine.began = std::min(mine.began, other->began);
+  }
+  if (parts > 0) mine.ahead = mine.news.part / parts * accounts;
 }
 
 // All were to have their parts of what one `had`.

@@ -59,8 +59,10 @@ class Siblings {
   struct Flow {
     const void* name;
     News news;
-    Duration longest{};  // round trip lately, with the queue: the newest ones are of other moments for each
-    double ahead = 0;    // bytes
+    Duration longest{};    // round trip lately, with the queue: the newest ones are of other moments for each
+    double ahead = 0;      // bytes
+    TimePoint began{};     // to have much to send, or those did with which its account goes
+    ByteCount before = 0;  // delivered until it began
 
     void hear(const News& heard);
     [[nodiscard]] Duration queue() const { return std::max(Duration(0), longest - news.base); }
@@ -68,6 +70,7 @@ class Siblings {
   struct Pair;
 
   Flow& find(const void* flow, const News& news);
+  void join(Flow& mine);
   void settle(Flow& mine, double had, Others& others);
 
   std::vector<Flow> flows_;

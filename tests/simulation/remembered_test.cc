@@ -53,7 +53,9 @@ TEST_P(RememberedLine, IsFullFromTheFirstRoundTripOn) {
     const Duration limit = from_seconds(128.0 * kMiB / (kGigabitOfPayload * 1434 / 1472 * (1 - loss)));
     // The question, the last bytes, and what repairs take. A store also waits for credit where some of it is
     // lost.
-    if (GetParam() == Kind::kFetch) EXPECT_LT(known.took, limit + 200ms + 60ms);
+    if (GetParam() == Kind::kFetch) {
+      EXPECT_LT(known.took, limit + 200ms + 60ms);
+    }
   }
 }
 

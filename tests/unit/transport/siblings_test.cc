@@ -124,10 +124,32 @@ TEST_F(SiblingsTest, WhatEachHadIsCounted) {
   EXPECT_DOUBLE_EQ(had(0, 1100ms, 1000), 500);
   EXPECT_DOUBLE_EQ(had(1, 1100ms, 500), -500);
   EXPECT_DOUBLE_EQ(had(1, 1200ms, 1500), 0);
-  // A third one comes, and is owed its part from then on.
-  EXPECT_DOUBLE_EQ(had(2, 1200ms, 0), 0);
-  EXPECT_DOUBLE_EQ(had(0, 1210ms, 1300), 200);
-  EXPECT_DOUBLE_EQ(had(2, 1210ms, 0), -100);
+  // A third one comes later, and is owed its part from then on.
+  had(0, 4s, 1000);
+  had(1, 4s, 1500);
+  had(0, 4200ms, 1000);
+  EXPECT_DOUBLE_EQ(had(2, 4200ms, 0), 0);
+  EXPECT_DOUBLE_EQ(had(0, 4210ms, 1300), 200);
+  EXPECT_DOUBLE_EQ(had(2, 4210ms, 0), -100);
+}
+
+TEST_F(SiblingsTest, WhoBeginsALittleLaterIsOwedWhatTheOthersHad) {
+  const auto had = [&](int flow, Duration when, ByteCount bytes) {
+    auto told = news(when);
+    told.delivered = bytes;
+    return tell(flow, told).ahead;
+  };
+  had(0, 1s, 70'000);  // before it began, which nobody is owed
+  had(0, 1100ms, 70'600);
+  EXPECT_DOUBLE_EQ(had(1, 1100ms, 0), -300);
+  EXPECT_DOUBLE_EQ(had(2, 1200ms, 0), -200);
+  EXPECT_DOUBLE_EQ(had(0, 1200ms, 70'600), 400);
+  had(0, 2s, 70'600);
+  had(1, 2s, 600);
+  had(2, 2s, 600);
+  // The first of them began too long ago, and so they all do.
+  had(0, 4050ms, 70'600);
+  EXPECT_DOUBLE_EQ(had(3, 4050ms, 0), 0);
 }
 
 TEST_F(SiblingsTest, WhoWasSilentIsOwedNothingAndOwesWhatItOwed) {

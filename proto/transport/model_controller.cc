@@ -41,6 +41,7 @@ constexpr ByteCount kProbedMax = 512 << 10;
 constexpr double kRememberedSafe = 0.97;
 constexpr double kRememberedAgrees = 0.6;
 constexpr double kStartupLossMax = 0.15;
+constexpr double kStartupLossPackets = 1000;
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
 constexpr double kDrainGain = 0.9;
@@ -95,6 +96,9 @@ constexpr double kSteadyQueueMax = 3e-3;
 constexpr double kShareLeast = 0.05;
 constexpr int kPatienceRounds = 4;
 constexpr int kPatienceRoundsMax = 64;
+
+// Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
+constexpr Duration kFarAway = 10ms;
 
 constexpr double kGoodputWeight = 1.0 / 4;
 
@@ -181,6 +185,10 @@ Duration ModelController::usual_queue() const {
 
 Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_.room()); }
 
+bool ModelController::queue_short() const {
+  return round_queue_.average() - round_queue_.wander() < usual_queue() / 8;
+}
+
 bool ModelController::shared() const {
   return share_of(rate_) < kSharedBelow && round_queue_.queue() > usual_queue() / 2 + round_queue_.wander();
 }
@@ -249,7 +257,8 @@ double ModelController::round_goodput(TimePoint now) const {
 }
 
 void ModelController::learn_goodput(TimePoint now) {
-  goodput_ += (goodput_ > 0 ? kGoodputWeight : 1) * (round_goodput(now) - goodput_);
+  round_goodput_ = round_goodput(now);
+  goodput_ += (goodput_ > 0 ? kGoodputWeight : 1) * (round_goodput_ - goodput_);
 }
 
 void ModelController::learn_loss() {
@@ -258,7 +267,7 @@ void ModelController::learn_loss() {
                    .packets = round_packets(),
                    .test = rounds_in_state_ == 1,
                    .judged = rounds_in_state_ > kBlindRounds,
-                   .queue_short = round_queue_.average() - round_queue_.wander() < usual_queue() / 8});
+                   .queue_short = queue_short()});
 }
 
 void ModelController::learn_buffer(TimePoint now) {
@@ -297,7 +306,9 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
       end_steady_round(event.now, rtt);
   }
   if (state_ == State::kDrain && rounds_in_state_ >= kDrainRoundsMax) enter(State::kSteady);
+  if (state_ == State::kSteady && rounds_in_state_ == 1) resume_after_test();
   if (state_ == State::kEmpty && rounds_in_state_ >= 1 && event.now >= empty_until_) {
+    if (loss_.suspects()) await_test();
     enter(State::kSteady);
     emptied_at_ = event.now;
   }
@@ -324,10 +335,15 @@ double ModelController::start_rate() const {
   return start_part() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
 }
 
+// More is lost than any path loses by itself: the trains said too much.
+bool ModelController::start_overran() const { return trains_.several() && round_loss() > kStartupLossMax; }
+
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
-  // More than any path loses by itself: the trains said too much.
-  if (trains_.several() && round_loss() > kStartupLossMax) return enter(State::kDrain);
+  if (start_overran()) {
+    if (queue_short()) loss_.expect_policer();
+    return enter(State::kDrain);
+  }
   // The path carries what trains said it would, and they say no more.
   const bool more = start_part() * trains_.safe_rate() > kWorthTaking * round_rate_;
   if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
@@ -487,6 +503,22 @@ void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
   model_window_ = std::max(model_window_, bandwidth_ * to_seconds(rtt.minimum()));
 }
 
+// What is lost of the test is known a round later, and acted upon two rounds after that: until then no more
+// is sent than in the test. It would be lost, and that loss would ask for the next test.
+void ModelController::await_test() {
+  if (rtt_min_ < kFarAway) return;
+  untested_window_ = model_window_;
+  model_window_ = std::min(model_window_, tested_rate_ * to_seconds(rtt_min_));
+}
+
+void ModelController::resume_after_test() {
+  const double before = std::exchange(untested_window_, 0);
+  if (before > 0 && loss_.content())
+    goodput_ = std::max(goodput_, tested_rate_);  // without what emptying left free
+  else
+    model_window_ = std::max(model_window_, before);
+}
+
 // What trains say that left while the queue was short.
 void ModelController::verify_capacity() {
   verified_round_ = round_;
@@ -566,6 +598,7 @@ void ModelController::enter(State state) {
     trains_.clear();
     empties_together_ = siblings_fill();
     kept_goodput_ = goodput_;
+    tested_rate_ = std::min(rate_, round_goodput_);
   }
   if (state == State::kStartup) {
     plateau_ = bandwidth_;
@@ -637,8 +670,10 @@ void ModelController::control_startup(double round_trip) {
   const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * initial / round_trip;
   // On short paths the initial window alone is many times the capacity: only until trains know better.
   const double first = kStartupGain * initial / round_trip;
-  const double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
-                                   : std::max(kStartupGain * bandwidth_, first);
+  double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
+                             : std::max(kStartupGain * bandwidth_, first);
+  // What a fast line loses until the round ends is megabytes.
+  if (start_overran() && round_packets() > kStartupLossPackets) rate *= 1 - round_loss();
   pacing_rate_ = std::max(kRateMin, rate);
   const double held = round_trip + to_seconds(own_queue() + kHostDelay);
   double more = pacing_rate_ * held;

@@ -69,6 +69,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] double even_rate() const;  // bytes/s, with siblings
   [[nodiscard]] double owed() const;
   void share_evenly(Duration queue);
+  [[nodiscard]] bool start_overran() const;
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
   // True while nothing but what was lost is to be learnt.
@@ -79,6 +80,8 @@ class ModelController final : public CongestionController {
   void insist_if_starved(TimePoint now, Duration queue);
   void judge_round_trip(TimePoint now, RttEstimator& rtt);
   void lengthen(TimePoint now, RttEstimator& rtt);
+  void await_test();
+  void resume_after_test();
   void verify_capacity();
   void lower_capacity(double rate);
   [[nodiscard]] bool puzzled();
@@ -100,6 +103,7 @@ class ModelController final : public CongestionController {
   // Of the capacity, divided by our part: what a mount with flows like this one has.
   [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
   [[nodiscard]] bool shared() const;
+  [[nodiscard]] bool queue_short() const;  // so that loss is no full buffer
   [[nodiscard]] bool sends_trains() const;
   [[nodiscard]] ByteCount train_bytes() const;
   // The shortest train that tells anything; and what may leave before anything is known.
@@ -156,6 +160,9 @@ class ModelController final : public CongestionController {
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
   PathLoss loss_;
+  double tested_rate_ = 0;  // bytes/s
+  double round_goodput_ = 0;
+  double untested_window_ = 0;  // bytes, before what the path loses was put to the test; 0: no test runs
   BufferRoom buffer_;
   RoundQueue round_queue_;
   Duration rtt_min_{};

@@ -25,6 +25,11 @@ class PathLoss {
   };
 
   void end_round(const Round& round);
+  // So much was lost without a queue that the path is taken for policed before anything was tested.
+  void expect_policer() {
+    content_next_ = 2 * kContentRounds;
+    harmless_rounds_ = 0;
+  }
   // The controller does something else now; a suspicion is forgotten.
   void forget_suspicion() { suspect_ = 0; }
   // A round trip in which the controller did as content() asks.

@@ -65,12 +65,15 @@ INSTANTIATE_TEST_SUITE_P(
             .name = "Policer",
             .make = [](LinkParameters& link) { link.policer_rate = 500 * kMbit, link.policer_burst = kMiB; },
             .limit = 0.5,
-            .share = 0.92},
+            .share = 0.97,
+            .harm = 0.012},
         // What trains say of the line is hardly more than it lets pass.
         Rough{
             .name = "WidePolicer",
             .make = [](LinkParameters& link) { link.policer_rate = 880 * kMbit, link.policer_burst = kMiB; },
-            .limit = 0.88}),
+            .limit = 0.88,
+            .share = 0.97,
+            .harm = 0.012}),
     [](const auto& rough) { return std::string(rough.param.name); });
 
 // What a mount that is in use gets of a gigabyte, bit/s; its probe has been answered.

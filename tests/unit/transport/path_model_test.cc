@@ -72,6 +72,18 @@ TEST(PathLoss, ALossThatGoesWhenLessIsSentIsOurs) {
   EXPECT_DOUBLE_EQ(loss.own(), 0.001);
 }
 
+// Until it was tested, or nothing was lost for a while though more was sent.
+TEST(PathLoss, AStartThatLostMuchMakesThePathAPolicedOne) {
+  PathLoss loss;
+  loss.expect_policer();
+  EXPECT_TRUE(loss.policed());
+  EXPECT_FALSE(loss.content());
+  lose(loss, 0, 8);
+  EXPECT_TRUE(loss.policed());
+  lose(loss, 0, 1);
+  EXPECT_FALSE(loss.policed());
+}
+
 int content_rounds(PathLoss& loss) {
   int rounds = 0;
   for (; loss.content(); ++rounds) loss.end_content_round();

@@ -6,12 +6,12 @@
 namespace tusk::transport {
 namespace {
 
-constexpr double kDatagram = 1472;
+constexpr double kDatagram = kUsualPacket;
 constexpr double kFirstWindow = 32 * kDatagram;
 constexpr double kFirstRate = kFirstWindow / 0.1;  // bytes/s before the first round trip is known
 constexpr double kLeastRate = 10 * kDatagram;      // ten packets a second keep a dying path alive
 constexpr ByteCount kTrainBytesMin = 16 * 1200;
-constexpr ByteCount kShortBurst = 4 * 1472;
+constexpr ByteCount kShortBurst = 4 * kUsualPacket;
 constexpr double kShortBurstSeconds = 250e-6;
 constexpr double kGrowGain = 1.1;  // of pacing: the window decides
 constexpr double kGain = 1.03;

@@ -8,9 +8,8 @@
 namespace tusk::transport {
 namespace {
 
-constexpr ByteCount kBbrPacket = 1472;
-constexpr ByteCount kBbrInitialWindow = 10 * kBbrPacket;
-constexpr ByteCount kBbrWindowMin = 4 * kBbrPacket;
+constexpr ByteCount kBbrInitialWindow = 10 * kUsualPacket;
+constexpr ByteCount kBbrWindowMin = 4 * kUsualPacket;
 constexpr double kHighGain = 2.885;  // 2/ln 2: the least that doubles every round when paced
 constexpr double kWindowGain = 2.0;
 constexpr std::array<double, 8> kCycle{1.25, 0.75, 1, 1, 1, 1, 1, 1};
@@ -45,7 +44,7 @@ std::string_view BbrController::state() const {
 }
 
 ByteCount BbrController::burst() const {
-  return std::max<ByteCount>(4 * kBbrPacket, static_cast<ByteCount>(pacing_rate_ * kBbrBurstSeconds));
+  return std::max<ByteCount>(4 * kUsualPacket, static_cast<ByteCount>(pacing_rate_ * kBbrBurstSeconds));
 }
 
 double BbrController::bdp() const { return bandwidth_ * to_seconds(rtt_min_); }
@@ -126,7 +125,7 @@ void BbrController::control() {
   if (bandwidth_ <= 0 || rtt_min_ <= Duration::zero()) return;
   const double rate = pacing_gain_ * bandwidth_;
   if (full_ || rate > pacing_rate_) pacing_rate_ = rate;
-  const auto target = static_cast<ByteCount>(window_gain_ * bdp()) + 3 * kBbrPacket;
+  const auto target = static_cast<ByteCount>(window_gain_ * bdp()) + 3 * kUsualPacket;
   window_ = state_ == State::kProbeRtt ? kBbrWindowMin : std::max(kBbrInitialWindow, target);
 }
 

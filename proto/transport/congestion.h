@@ -15,6 +15,9 @@ namespace tusk::transport {
 class RttEstimator;
 class Siblings;
 
+// UDP payload of an IPv4 packet of 1500 bytes: what is counted with where nothing depends on the path's own.
+constexpr ByteCount kUsualPacket = 1472;
+
 // Packets that left together, and how far apart the first and the last of them arrived: the bottleneck's
 // doing.
 struct PacketTrain {

@@ -9,7 +9,7 @@
 namespace tusk::transport {
 namespace {
 
-constexpr double kSegment = 1472;
+constexpr double kSegment = kUsualPacket;
 constexpr double kInitialSegments = 10;  // RFC 6928
 constexpr double kSegmentsMin = 2;
 constexpr double kBeta = 0.7;  // RFC 9438 §4.6

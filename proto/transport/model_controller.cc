@@ -9,39 +9,20 @@
 namespace tusk::transport {
 namespace {
 
-constexpr ByteCount kPacket = 1472;
 // On top of the model, the same for all that share a line: it makes shares equal. On a slow line it would be
 // a queue that never empties.
 constexpr double kExtraSeconds = 2e-3;
-constexpr double kExtraWindowMin = 4.0 * kPacket;
-constexpr double kExtraWindowMax = 16.0 * kPacket;
-constexpr double kInitialRate = 64.0 * kPacket / 0.010;  // bytes/s before the first round trip is known
+constexpr double kExtraWindowMin = 4.0 * kUsualPacket;
+constexpr double kExtraWindowMax = 16.0 * kUsualPacket;
 // Of packets that leave together a full buffer takes the first one only: who sends them by fours beside BBR
 // loses more than it does.
-constexpr ByteCount kBurstBytesMin = kPacket;
+constexpr ByteCount kBurstBytesMin = kUsualPacket;
 constexpr double kBurstSeconds = 250e-6;
-constexpr double kRateMin = 10.0 * kPacket;  // ten packets a second keep a dying path alive
 
-// Startup: enough to double every round trip (2/ln 2 = 2.885 is the least that doubles with pacing; a
-// little less overshoots less and still grows 2.7x in practice).
-constexpr double kStartupGain = 2.77;
-constexpr double kStartupGrowth = 1.25;
-constexpr double kFirstFlights = 4;  // initial windows, as long as nothing tells what the path holds
-constexpr int kPlateauRounds = 3;
 constexpr int kStartupRoundsMin = 3;  // before a queue ends it
-// Startup by trains: no round carries more than so many times the one before, because a policer lets a first
-// burst pass at line rate.
 constexpr double kTrainSeconds = 2e-3;
 constexpr double kTrainSecondsMax = 5e-3;
 constexpr ByteCount kTrainPacketsLeast = 20;
-constexpr double kTrainsConfirmed = 0.9;
-constexpr double kTrainGrowth = 512;
-constexpr ByteCount kProbedMax = 512 << 10;
-// Of what the path has carried before, if trains tell at least so much of it.
-constexpr double kRememberedSafe = 0.97;
-constexpr double kRememberedAgrees = 0.6;
-constexpr double kStartupLossMax = 0.15;
-constexpr double kStartupLossPackets = 1000;
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
 constexpr double kDrainGain = 0.9;
@@ -61,13 +42,10 @@ constexpr double kStep = 0.75;
 constexpr double kPacingGain = 1.05;
 // What was sent before a change is measured for so many rounds after it.
 constexpr int kBlindRounds = 2;
-// Scheduling, batching and thinned acknowledgements hold packets this long at the two ends.
-constexpr Duration kHostDelay = 2ms;
 
 // No queue for so many rounds: trains look for more.
 constexpr int kFreeRounds = 3;
 constexpr double kFreeGrowth = 1.08;
-constexpr double kWorthTaking = 1.2;
 constexpr double kTakenAtOnceMax = 2;
 
 // Less than so much of the capacity, and a queue: others are here.
@@ -77,6 +55,7 @@ constexpr double kTrainsAmongOthers = 16;
 constexpr double kEmptyAlone = 0.05;
 constexpr double kEmptyAloneSeconds = 4e-3;
 constexpr double kEmptyShared = 0.5;
+constexpr double kEmptyDoubtful = 0.75;  // shows a quarter of a round trip that was taken for the path
 constexpr double kEmptySiblings = 0.8;
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
@@ -116,8 +95,6 @@ bool about_equal(Duration a, Duration b) {
 }
 
 }  // namespace
-
-ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kInitialRate) {}
 
 std::string_view ModelController::state() const {
   switch (state_) {
@@ -173,7 +150,7 @@ ByteCount ModelController::train_bytes() const {
   const ByteCount least =
       state_ == State::kStartup || after_overrun()
           ? train_bytes_min()
-          : std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * std::max(kPacket, datagram_size_),
+          : std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * std::max(kUsualPacket, datagram_size_),
                        train_bytes_min());
   return std::max(least, of_time(kTrainSeconds));
 }
@@ -249,7 +226,7 @@ double ModelController::round_loss() const {
 
 double ModelController::round_packets() const {
   return static_cast<double>(round_acked_ + round_lost_) /
-         static_cast<double>(std::max(kPacket, datagram_size_));
+         static_cast<double>(std::max(kUsualPacket, datagram_size_));
 }
 
 double ModelController::round_goodput(TimePoint now) const {
@@ -273,7 +250,7 @@ void ModelController::learn_loss() {
 void ModelController::learn_buffer(TimePoint now) {
   if (contention_.insists() || shared() || state_ != State::kSteady || rounds_in_state_ <= kBlindRounds)
     return buffer_.interrupt();
-  const auto packet = static_cast<double>(std::max(kPacket, datagram_size_));
+  const auto packet = static_cast<double>(std::max(kUsualPacket, datagram_size_));
   buffer_.end_round({.now = now,
                      .acked = static_cast<double>(round_acked_) / packet,
                      .lost = static_cast<double>(round_lost_) / packet,
@@ -308,7 +285,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   if (state_ == State::kDrain && rounds_in_state_ >= kDrainRoundsMax) enter(State::kSteady);
   if (state_ == State::kSteady && rounds_in_state_ == 1) resume_after_test();
   if (state_ == State::kEmpty && rounds_in_state_ >= 1 && event.now >= empty_until_) {
-    if (loss_.suspects()) await_test();
+    if (loss_.suspects() && !contention_.insists()) await_test();
     enter(State::kSteady);
     emptied_at_ = event.now;
   }
@@ -316,49 +293,6 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   round_app_limited_ = true;
   round_started_ = event.now;
   round_acked_ = round_lost_ = 0;
-}
-
-void ModelController::raise_startup_cap() {
-  // A probe of the line at rest may have been a burst that a policer lets through.
-  const ByteCount round =
-      std::min(round_acked_ + round_lost_, round_app_limited_ ? kProbedMax : ~ByteCount{0});
-  const auto carried = static_cast<double>(std::max(train_bytes_min(), round));
-  const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
-  startup_cap_ = std::max(startup_cap_, cap);
-}
-
-// Of what trains say, and of what the path has carried before where they do not speak against it: then they
-// are believed without what is else taken off for the receiver's noise.
-double ModelController::start_rate() const {
-  const double safe = trains_.safe_rate();
-  if (trains_.capacity() < kRememberedAgrees * remembered_) return start_part() * safe;
-  return start_part() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
-}
-
-// More is lost than any path loses by itself: the trains said too much.
-bool ModelController::start_overran() const { return trains_.several() && round_loss() > kStartupLossMax; }
-
-void ModelController::end_startup_round() {
-  capacity_ = std::max(capacity_, trains_.capacity());
-  if (start_overran()) {
-    if (queue_short()) loss_.expect_policer();
-    return enter(State::kDrain);
-  }
-  // The path carries what trains said it would, and they say no more.
-  const bool more = start_part() * trains_.safe_rate() > kWorthTaking * round_rate_;
-  if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
-    // Less was sent than the line carries: what was lost of that, it loses by itself.
-    loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
-    enter(State::kSteady);
-    model_window_ = std::max(model_window_, start_part() * trains_.capacity() * to_seconds(rtt_min_));
-    return;
-  }
-  if (bandwidth_ >= plateau_ * kStartupGrowth) {
-    plateau_ = bandwidth_;
-    plateau_rounds_ = 0;
-  } else if (++plateau_rounds_ >= kPlateauRounds) {
-    enter(State::kDrain);
-  }
 }
 
 // A line that became narrow at once loses most of a round, with a full queue: what is delivered is what it
@@ -371,6 +305,7 @@ bool ModelController::overrun(TimePoint now) {
   if (round_packets() < kOverrunPackets || round_loss() < kOverrunLoss) return false;
   if (round_queue_.average() < usual_queue()) return false;  // a policer
   overrun_round_ = round_;
+  untested_window_ = 0;
   rate_ = bandwidth_ = std::max(rate_, round_goodput(now));
   samples_ = {{round_, rate_}};
   longer_path_.forget();
@@ -503,20 +438,25 @@ void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
   model_window_ = std::max(model_window_, bandwidth_ * to_seconds(rtt.minimum()));
 }
 
-// What is lost of the test is known a round later, and acted upon two rounds after that: until then no more
-// is sent than in the test. It would be lost, and that loss would ask for the next test.
+// What is lost of the test is known a round later, and if it was ours that counts two rounds after that:
+// until then no more is sent than was delivered before. It would be lost, and that would ask for the next
+// test.
 void ModelController::await_test() {
   if (rtt_min_ < kFarAway) return;
   untested_window_ = model_window_;
-  model_window_ = std::min(model_window_, tested_rate_ * to_seconds(rtt_min_));
+  model_window_ = std::min(model_window_, delivered_rate_ * to_seconds(rtt_min_ + round_queue_.wander()));
 }
 
 void ModelController::resume_after_test() {
   const double before = std::exchange(untested_window_, 0);
-  if (before > 0 && loss_.content())
-    goodput_ = std::max(goodput_, tested_rate_);  // without what emptying left free
-  else
+  if (before <= 0) return;
+  if (!loss_.content()) {
     model_window_ = std::max(model_window_, before);
+    return;
+  }
+  goodput_ = std::max(goodput_, delivered_rate_);  // without what emptying left free
+  // A round that lost much for another reason is no measure.
+  model_window_ = std::max(model_window_, goodput_ * to_seconds(rtt_min_));
 }
 
 // What trains say that left while the queue was short.
@@ -586,6 +526,7 @@ void ModelController::enter(State state) {
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
+    untested_window_ = 0;
     longer_path_.forget();
     free_rounds_ = 0;
   }
@@ -598,7 +539,7 @@ void ModelController::enter(State state) {
     trains_.clear();
     empties_together_ = siblings_fill();
     kept_goodput_ = goodput_;
-    tested_rate_ = std::min(rate_, round_goodput_);
+    delivered_rate_ = std::min(rate_, round_goodput_);
   }
   if (state == State::kStartup) {
     plateau_ = bandwidth_;
@@ -627,24 +568,25 @@ void ModelController::handle_outage(TimePoint) {
 
 // ---------------------------------------------------------------- acting
 
+double ModelController::emptying_window(double round_trip) const {
+  if ((shared() && !empties_together_) || puzzling_queue_ > Duration(0))
+    return kEmptyShared * rate_ * round_trip;
+  if (base_doubtful_) return kEmptyDoubtful * rate_ * round_trip;
+  // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
+  if (empties_together_) return std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());
+  // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
+  const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);
+  const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds + noise);
+  // A policer's bursts are no measure.
+  return (loss_.suspects() ? rate_ : bandwidth_) * (round_trip - left);
+}
+
 void ModelController::control(const RttEstimator& rtt) {
   const double round_trip = to_seconds(std::max(rtt_min_, Duration(50us)));
   if (state_ == State::kStartup) return control_startup(round_trip);
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * bandwidth_ * round_trip;
-  if (state_ == State::kEmpty) {
-    const bool siblings = empties_together_;
-    const bool half = (shared() && !siblings) || puzzling_queue_ > Duration(0) || base_doubtful_;
-    // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
-    const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(bandwidth_, kRateMin);
-    const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds + noise);
-    // A policer's bursts are no measure.
-    const double rate = loss_.suspects() ? rate_ : bandwidth_;
-    model = half ? kEmptyShared * rate_ * round_trip : rate * (round_trip - left);
-    // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
-    if (siblings && !half)
-      model = std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());
-  }
+  if (state_ == State::kEmpty) model = emptying_window(round_trip);
   // What the path loses on its own must be sent on top, or every round would believe a little less. But the
   // round that shows that loss must not be pressed by a wrong belief in it.
   const bool exact = state_ == State::kEmpty;
@@ -657,30 +599,6 @@ void ModelController::control(const RttEstimator& rtt) {
   }
   window_ = static_cast<ByteCount>(window);
   pacing_rate_ = std::max(kRateMin, kPacingGain * window / (round_trip + to_seconds(rtt.queueing())));
-}
-
-void ModelController::control_startup(double round_trip) {
-  const double estimate = start_rate();
-  const auto initial = static_cast<double>(train_bytes_min());
-  if (estimate <= 0 && bandwidth_ <= 0) {
-    pacing_rate_ = std::max(kInitialRate, kStartupGain * initial / round_trip);
-    window_ = train_bytes_min();
-    return;
-  }
-  const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * initial / round_trip;
-  // On short paths the initial window alone is many times the capacity: only until trains know better.
-  const double first = kStartupGain * initial / round_trip;
-  double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
-                             : std::max(kStartupGain * bandwidth_, first);
-  // What a fast line loses until the round ends is megabytes.
-  if (start_overran() && round_packets() > kStartupLossPackets) rate *= 1 - round_loss();
-  pacing_rate_ = std::max(kRateMin, rate);
-  const double held = round_trip + to_seconds(own_queue() + kHostDelay);
-  double more = pacing_rate_ * held;
-  // On a short path the first rate is that of trains, not of the line, which would be a queue of 10 MB.
-  if (estimate <= 0)
-    more = std::max(kStartupGain * bandwidth_ * held, std::min(more, kFirstFlights * initial));
-  window_ = train_bytes_min() + static_cast<ByteCount>(more);
 }
 
 }  // namespace tusk::transport

@@ -49,6 +49,11 @@ class ModelController final : public CongestionController {
   // round trip can be seen: by all flows at the same time, since they all see it then.
   enum class State : std::uint8_t { kStartup, kDrain, kSteady, kEmpty };
 
+  static constexpr double kRateMin =
+      10.0 * kUsualPacket;  // bytes/s: ten packets a second keep a dying path alive
+  // So much more than there is, as trains tell, is worth to be taken.
+  static constexpr double kWorthTaking = 1.2;
+
   struct RoundSample {
     std::uint64_t round;
     double rate;
@@ -91,6 +96,7 @@ class ModelController final : public CongestionController {
   void learn_loss();
   void learn_buffer(TimePoint now);
   void enter(State state);
+  [[nodiscard]] double emptying_window(double round_trip) const;
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
   [[nodiscard]] double round_loss() const;
@@ -160,7 +166,7 @@ class ModelController final : public CongestionController {
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
   PathLoss loss_;
-  double tested_rate_ = 0;  // bytes/s
+  double delivered_rate_ = 0;  // bytes/s, in the round before the queue was emptied
   double round_goodput_ = 0;
   double untested_window_ = 0;  // bytes, before what the path loses was put to the test; 0: no test runs
   BufferRoom buffer_;

@@ -27,7 +27,7 @@ class PathLoss {
   void end_round(const Round& round);
   // So much was lost without a queue that the path is taken for policed before anything was tested.
   void expect_policer() {
-    content_next_ = 2 * kContentRounds;
+    content_next_ = std::max(content_next_, 2 * kContentRounds);
     harmless_rounds_ = 0;
   }
   // The controller does something else now; a suspicion is forgotten.
@@ -46,13 +46,14 @@ class PathLoss {
   [[nodiscard]] bool suspects() const { return suspect_ > 0; }
   // No more is to be sent than is delivered.
   [[nodiscard]] bool content() const { return content_rounds_ > 0; }
-  // More was lost when more was sent, not long ago.
+  // More was lost when more was sent, or much at the start, not long ago.
   [[nodiscard]] bool policed() const { return content_next_ > kContentRounds; }
 
  private:
   static constexpr int kContentRounds = 8;
 
   void judge(double lost);
+  void end_harmless_round();
 
   double own_ = 0;
   double quiet_ = 0;  // of tests

@@ -13,7 +13,7 @@ constexpr int kHeardRtts = 4;
 // What one is owed, or owes, of its part of the line: older debts are forgotten.
 constexpr double kOwedSeconds = 4;
 constexpr Duration kOwedLong = 2s;
-constexpr Duration kTogether = 3s;
+constexpr Duration kBeganTogether = 3s;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
@@ -96,7 +96,7 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
     alike_.push_back(&other);
     (other.news.rate > 0 ? settled : starting).add(other.news.capacity);
   }
-  if (mine.began == news.now) join(mine);
+  if (!mine.joined) join(mine);
   others.capacity = settled.known() ? settled.mean() : starting.mean();
   settle(mine, had, others);
   return others;
@@ -109,35 +109,46 @@ void Siblings::Flow::hear(const News& heard) {
   longest = std::max(news.base + news.queue, faded);
 }
 
-// Who was silent had nothing to send: what the others had meanwhile is not owed to it. What it owes is not
-// forgotten as soon: in the queue of many that start at once a round trip is as long as a silence.
+// Who was silent had nothing to send: what the others had meanwhile is not owed to it.
 Siblings::Flow& Siblings::find(const void* flow, const News& news) {
   const auto known = std::ranges::find(flows_, flow, &Flow::name);
   if (known == flows_.end())
     return flows_.emplace_back(Flow{.name = flow, .news = news, .began = news.now, .before = news.delivered});
-  if (silent(known->news, news.now)) {
-    const bool lately = news.now - known->news.now < kOwedLong;
-    *known = {.name = flow,
-              .news = news,
-              .ahead = lately ? std::max(0.0, known->ahead) : 0,
-              .began = lately ? known->began : news.now,
-              .before = lately ? known->before : news.delivered};
-  }
+  if (!silent(known->news, news.now)) return *known;
+  if (news.now - known->news.now >= kOwedLong)
+    *known = {.name = flow, .began = news.now, .before = news.delivered, .heard_of = known->news.now};
+  known->news = news;
+  known->longest = {};
+  known->joined = false;
   return *known;
 }
 
-// Who begins a little later than others is to end with them: its account is that of one that was there when
-// they began and got nothing. Programs that are started together ask one after the other.
+// Nobody owes anything to who comes later. But who begins a little later than others is to end with them: its
+// account is that of one that was there when they began and got nothing. Programs that are started together
+// ask one after the other. And who was silent for a moment still owes what it owed: in the queue of many that
+// start at once a round trip is as long as a silence.
 void Siblings::join(Flow& mine) {
-  const TimePoint now = mine.began;
-  double parts = 0, accounts = 0;
+  const TimePoint now = mine.news.now;
+  double parts = 0, ahead = 0, young_parts = 0, young_ahead = 0;
+  TimePoint began = mine.began;
   for (const Flow* other : alike_) {
-    if (now - other->began > kTogether) continue;
     parts += other->news.part;
-    accounts += other->ahead - static_cast<double>(other->news.delivered - other->before);
-    mine.began = std::min(mine.began, other->began);
+    ahead += other->ahead;
+    if (mine.began < now || now - other->began > kBeganTogether || other->began <= mine.heard_of) continue;
+    young_parts += other->news.part;
+    young_ahead += other->ahead - static_cast<double>(other->news.delivered - other->before);
+    began = std::min(began, other->began);
   }
-  if (parts > 0) mine.ahead = mine.news.part / parts * accounts;
+  mine.joined = true;
+  if (parts <= 0) return;
+  if (mine.began < now)
+    mine.ahead = std::max(mine.ahead, 0.0);
+  else
+    mine.ahead = mine.news.part * (young_parts > 0 ? young_ahead / young_parts : ahead / parts);
+  mine.began = began;
+  const double even = (ahead + mine.ahead) / (parts + mine.news.part);  // of one part: it is to be 0
+  mine.ahead -= mine.news.part * even;
+  for (Flow* other : alike_) other->ahead -= other->news.part * even;
 }
 
 // All were to have their parts of what one `had`.

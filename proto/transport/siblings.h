@@ -60,9 +60,11 @@ class Siblings {
     const void* name;
     News news;
     Duration longest{};    // round trip lately, with the queue: the newest ones are of other moments for each
-    double ahead = 0;      // bytes
+    double ahead = 0;      // bytes, to be seen beside those of the others
+    bool joined = false;   // since it was last silent
     TimePoint began{};     // to have much to send, or those did with which its account goes
     ByteCount before = 0;  // delivered until it began
+    TimePoint heard_of{};  // last, before it was silent and began anew
 
     void hear(const News& heard);
     [[nodiscard]] Duration queue() const { return std::max(Duration(0), longest - news.base); }

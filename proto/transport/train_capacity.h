@@ -17,7 +17,7 @@ class TrainCapacity {
  public:
   // Long enough to tell the capacity from a receiver's timing noise, and enough packets for TrainEstimator.
   [[nodiscard]] static constexpr ByteCount bytes_min(ByteCount datagram_size) {
-    return std::max<ByteCount>(64 * 1472, 24 * datagram_size);
+    return std::max<ByteCount>(64 * kUsualPacket, 24 * datagram_size);
   }
   static constexpr std::size_t kSeveral = 4;
 

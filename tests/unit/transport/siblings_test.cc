@@ -15,6 +15,11 @@ class SiblingsTest : public testing::Test {
     return {.now = at(now), .rate = 100 * kMbit, .capacity = 400 * kMbit, .base = 50ms, .queue = 10ms};
   }
   Siblings::Others tell(int flow, const Siblings::News& news) { return siblings_.tell(&names_[flow], news); }
+  double had(int flow, Duration when, ByteCount bytes) {
+    auto told = news(when);
+    told.delivered = bytes;
+    return tell(flow, told).ahead;
+  }
 
   Siblings siblings_;
   int names_[4];
@@ -114,42 +119,44 @@ TEST_F(SiblingsTest, QueuesAreComparedByTheirLongestOfLate) {
 }
 
 TEST_F(SiblingsTest, WhatEachHadIsCounted) {
-  const auto had = [&](int flow, Duration when, ByteCount bytes) {
-    auto told = news(when);
-    told.delivered = bytes;
-    return tell(flow, told).ahead;
-  };
   had(0, 1s, 0);
   had(1, 1s, 500);  // before they met: nobody is owed that
   EXPECT_DOUBLE_EQ(had(0, 1100ms, 1000), 500);
   EXPECT_DOUBLE_EQ(had(1, 1100ms, 500), -500);
   EXPECT_DOUBLE_EQ(had(1, 1200ms, 1500), 0);
-  // A third one comes later, and is owed its part from then on.
-  had(0, 4s, 1000);
-  had(1, 4s, 1500);
-  had(0, 4200ms, 1000);
-  EXPECT_DOUBLE_EQ(had(2, 4200ms, 0), 0);
-  EXPECT_DOUBLE_EQ(had(0, 4210ms, 1300), 200);
-  EXPECT_DOUBLE_EQ(had(2, 4210ms, 0), -100);
+}
+
+TEST_F(SiblingsTest, WhoComesLaterIsOwedItsPartFromThenOn) {
+  had(0, 1s, 0);
+  had(0, 1500ms, 70'000);
+  had(0, 1600ms, 80'000);
+  had(1, 1600ms, 0);  // begins with the first one, and is behind
+  Duration now = 1600ms;
+  while ((now += 200ms) < 4050ms) had(0, now, 80'000), had(1, now, 0);
+  had(1, 4050ms, 0);
+  const double behind = had(1, 4050ms, 0);
+  EXPECT_LT(behind, 0);
+  EXPECT_DOUBLE_EQ(had(2, 4050ms, 0), 0);
+  EXPECT_DOUBLE_EQ(had(1, 4050ms, 0), behind) << "that another one came is not its doing";
+  had(0, 4060ms, 80'300);
+  EXPECT_DOUBLE_EQ(had(2, 4060ms, 0), -100);
 }
 
 TEST_F(SiblingsTest, WhoBeginsALittleLaterIsOwedWhatTheOthersHad) {
-  const auto had = [&](int flow, Duration when, ByteCount bytes) {
-    auto told = news(when);
-    told.delivered = bytes;
-    return tell(flow, told).ahead;
-  };
   had(0, 1s, 70'000);  // before it began, which nobody is owed
   had(0, 1100ms, 70'600);
   EXPECT_DOUBLE_EQ(had(1, 1100ms, 0), -300);
   EXPECT_DOUBLE_EQ(had(2, 1200ms, 0), -200);
   EXPECT_DOUBLE_EQ(had(0, 1200ms, 70'600), 400);
-  had(0, 2s, 70'600);
-  had(1, 2s, 600);
-  had(2, 2s, 600);
-  // The first of them began too long ago, and so they all do.
-  had(0, 4050ms, 70'600);
-  EXPECT_DOUBLE_EQ(had(3, 4050ms, 0), 0);
+}
+
+// What went while it had nothing to send is not owed to it, though the others began lately.
+TEST_F(SiblingsTest, WhoPausesIsNotOneThatBeginsLater) {
+  had(0, 1s, 0);
+  had(1, 1s, 0);
+  Duration now = 1s;
+  while ((now += 200ms) < 3500ms) had(0, now, 900'000);
+  EXPECT_DOUBLE_EQ(had(1, 3500ms, 0), 0);
 }
 
 TEST_F(SiblingsTest, WhoWasSilentIsOwedNothingAndOwesWhatItOwed) {

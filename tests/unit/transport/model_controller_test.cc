@@ -109,15 +109,17 @@ class FluidPath {
 // One round of a path that needs no model: so much was delivered, so long was the round trip.
 class Rounds {
  public:
-  // `filled`: share of the window that was in flight for it.
-  void round(double rate, Duration rtt = 100ms, bool app_limited = false, double filled = 1) {
+  // `filled`: share of the window that was in flight for it. `lost`: bytes.
+  void round(double rate, Duration rtt = 100ms, bool app_limited = false, double filled = 1,
+             double lost = 0) {
     now_ += rtt;
     estimator_.add(now_, rtt);
     AckEvent event;
     event.now = now_;
     event.acked_bytes = static_cast<ByteCount>(rate * to_seconds(rtt));
     event.acked_packets = event.acked_bytes / 1472 + 1;
-    event.in_flight = event.prior_in_flight = event.acked_bytes;
+    event.lost_bytes = static_cast<ByteCount>(lost);
+    event.in_flight = event.prior_in_flight = event.acked_bytes + event.lost_bytes;
     event.rate = rate;
     event.flight = static_cast<ByteCount>(filled * static_cast<double>(controller.window()));
     event.app_limited = app_limited;
@@ -309,6 +311,38 @@ TEST(ModelChange, AfterAnOutageStartsFromAQuarter) {
   EXPECT_NEAR(path.bandwidth(), before / 4, before / 100);
   path.run(2s);
   EXPECT_GT(path.bandwidth(), 0.9 * before);
+}
+
+// What of the window exceeds a rate is lost, and known a round later.
+class Policed {
+ public:
+  void round() {
+    const double window = static_cast<double>(rounds.controller.window());
+    const double passes = std::min(in_flight_, kRate * 0.1);
+    rounds.round(passes / 0.1, 100ms, false, 1, in_flight_ - passes);
+    in_flight_ = window;
+  }
+
+  static constexpr double kRate = kGigabit / 2;
+  Rounds rounds;
+
+ private:
+  double in_flight_ = 0;
+};
+
+// The window that was put aside while a test ran was that of the path before.
+TEST(ModelChange, AnOutageDuringATestForgetsTheWindowBeforeIt) {
+  Policed path;
+  while (path.rounds.controller.state() != "empty") path.round();
+  path.rounds.round(Policed::kRate);
+  ASSERT_EQ(path.rounds.controller.state(), "steady");
+  path.rounds.controller.handle_outage(at(100s));
+  for (int i = 0; i < 20; ++i) {
+    path.rounds.round(kGigabit / 100);
+    if (path.rounds.controller.state() == "steady")
+      EXPECT_LT(path.rounds.controller.window(), kGigabit / 100 * 0.2);
+  }
+  EXPECT_EQ(path.rounds.controller.state(), "steady");
 }
 
 TEST(ModelStart, ALatePacketOnAnIdleLineEndsNothing) {

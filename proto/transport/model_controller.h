@@ -75,6 +75,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] double owed() const;
   void share_evenly(Duration queue);
   [[nodiscard]] bool start_overran() const;
+  [[nodiscard]] bool start_policed() const;
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
   // True while nothing but what was lost is to be learnt.

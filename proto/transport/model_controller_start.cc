@@ -55,11 +55,15 @@ double ModelController::start_rate() const {
 // More is lost than any path loses by itself: the trains said too much.
 bool ModelController::start_overran() const { return trains_.several() && round_loss() > kStartupLossMax; }
 
+// And not by a queue, which others may have filled.
+bool ModelController::start_policed() const {
+  return start_overran() && queue_short() && round_queue_.average() <= usual_queue() / 2 && !siblings_fill();
+}
+
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
   if (start_overran()) {
-    const bool queued = !queue_short() || round_queue_.average() > usual_queue() / 2;
-    if (round_packets() > kPolicedPackets && !queued && !siblings_fill()) loss_.expect_policer();
+    if (start_policed() && round_packets() > kPolicedPackets) loss_.expect_policer();
     return enter(State::kDrain);
   }
   // The path carries what trains said it would, and they say no more.
@@ -93,7 +97,7 @@ void ModelController::control_startup(double round_trip) {
   double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
                              : std::max(kStartupGain * bandwidth_, first);
   // What a fast line loses until the round ends is megabytes.
-  if (start_overran() && round_packets() > kStartupLossPackets) rate *= 1 - round_loss();
+  if (start_policed() && round_packets() > kStartupLossPackets) rate *= 1 - round_loss();
   pacing_rate_ = std::max(kRateMin, rate);
   const double held = round_trip + to_seconds(own_queue() + kHostDelay);
   double more = pacing_rate_ * held;

@@ -2,8 +2,9 @@
 
     ./dev bench many [--quick]
 
-64 mounts (16 with --quick) each copy a file of their own at once across 1 Gbit/s and 20 ms: they should finish within
-5 % of each other, with Jain's index of what each had when the first was done at least 0.95, and together fill the line.
+64 mounts (16 with --quick) each copy a file of their own at once across 1 Gbit/s and 20 ms, out of the mount and then
+into it: they should finish within 5 % of each other, with Jain's index of what each had when the first was done at
+least 0.95, and together fill the line.
 A thousand idle clients are connections without FUSE, each with its own key, session and socket (idle_clients): what the
 server holds for them is the growth of its resident memory, its CPU is looked at for ten seconds.
 """
@@ -19,6 +20,7 @@ import time
 
 from lib.lines import Line, size_text
 from lib.measuring import check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib
+from lib.mounts import DIRECTIONS, OUT
 from lib.results import Session, common_arguments
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 from progress import Progress
@@ -37,29 +39,29 @@ COPY_SECONDS = 300
 SAMPLE_SECONDS = 0.05
 
 
-def copy_all(mounts, copies):
-    """Copies `far` out of each mount, all from one moment on: starting so many programs takes a second by itself.
-    Seconds of each from that moment to its exit, and the sizes of the copies when the first was done."""
+def copy_all(files, copies, arrived):
+    """Copies each file, all from one moment on: starting so many programs takes a second by itself. Seconds of each from
+    that moment to its exit, and the sizes of what had `arrived` of each when the first was done."""
     gate, opener = os.pipe()
     with contextlib.ExitStack() as stack:
         try:
-            runs = [popen_in(None, ["sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh", mount.path / f"far{number}", copy],
-                             stdin=gate) for number, (mount, copy) in enumerate(zip(mounts, copies))]
+            runs = [popen_in(None, ["sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh", file, copy], stdin=gate)
+                    for file, copy in zip(files, copies)]
             for run in runs:
                 stack.callback(stop, run, signal.SIGKILL)
         finally:
             os.close(gate)
             os.close(opener)  # every shell's read ends
-        return wait_for_all(runs, copies)
+        return wait_for_all(runs, arrived)
 
 
-def wait_for_all(runs, copies):
+def wait_for_all(runs, arrived):
     started = time.monotonic()
     seconds, sizes = [None] * len(runs), []
     while None in seconds:
         if time.monotonic() - started > COPY_SECONDS:
             raise HarnessError(f"cp took more than {COPY_SECONDS} s")
-        latest = [copy.stat().st_size if copy.exists() else 0 for copy in copies]
+        latest = [copy.stat().st_size if copy.exists() else 0 for copy in arrived]
         time.sleep(SAMPLE_SECONDS)
         for number, run in enumerate(runs):
             if seconds[number] is None and run.poll() is not None:
@@ -71,20 +73,25 @@ def wait_for_all(runs, copies):
     return seconds, sizes
 
 
-def busy_mounts(count, size):
+def busy_mounts(count, size, direction):
+    source, target = ("export", "near") if direction == OUT else ("near", "export")
+
     def measure(cell):
         with memory_folder(2 * count * size) as folder, contextlib.ExitStack() as stack:
-            wanted = [make_random_file(folder / "export" / f"far{number}", size) for number in range(count)]
+            wanted = [make_random_file(folder / source / f"file{number}", size) for number in range(count)]
+            arrived = [folder / target / f"copy{number}" for number in range(count)]
             wan = stack.enter_context(LINE.wan())
             server = stack.enter_context(Tuskd(wan, folder / "export"))
             mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"])) for _ in range(count)]
-            copies = [folder / "near" / f"copy{number}" for number in range(count)]
+            places = {"near": [folder / "near"] * count, "export": [mount.path for mount in mounts]}
+            files = [place / f"file{number}" for number, place in enumerate(places[source])]
+            copies = [place / f"copy{number}" for number, place in enumerate(places[target])]
             with Progress(wan):
-                seconds, sizes = copy_all(mounts, copies)
-            queue = wan.stats()["ba"]["queue_ms"]
-            for copy, digest in zip(copies, wanted):
+                seconds, sizes = copy_all(files, copies, arrived)
+            queue = wan.stats()["ba" if direction == OUT else "ab"]["queue_ms"]
+            for copy, digest in zip(arrived, wanted):
                 check_digest(copy, digest)
-        words = f"{count} mounts, {size_text(size)} each"
+        words = f"{count} mounts, {size_text(size)} each, {direction}"
         cell.details.update(seconds=seconds, sizes=sizes)
         cell.add(f"{words}: the first is done before the last by", (1 - min(seconds) / max(seconds)) * 100, "%",
                  at_most=SPREAD_GOAL, note=f"{min(seconds):.1f} to {max(seconds):.1f} s")
@@ -152,7 +159,8 @@ def main():
     session = Session("many", arguments)
     few = arguments.quick or arguments.tiny
     count = arguments.mounts or (2 if arguments.tiny else QUICK_MOUNTS if few else MOUNTS)
-    session.cell(f"{count} mounts", busy_mounts(count, TINY_FILE if arguments.tiny else FILE))
+    for direction in DIRECTIONS:
+        session.cell(f"{count} mounts, {direction}", busy_mounts(count, TINY_FILE if arguments.tiny else FILE, direction))
     clients = 20 if arguments.tiny else IDLE
     session.cell(f"{clients} idle clients", idle(clients, 1 if arguments.tiny else IDLE_SECONDS))
     return session.finish()

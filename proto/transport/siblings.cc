@@ -11,7 +11,7 @@ constexpr Duration kHeardMin = 250ms;
 constexpr int kHeardRtts = 4;
 
 // What one is owed, or owes, of its part of the line: older debts are forgotten.
-constexpr double kOwedSeconds = 4;
+constexpr double kOwedSeconds = 8;
 constexpr Duration kOwedLong = 2s;
 constexpr Duration kBeganTogether = 3s;
 

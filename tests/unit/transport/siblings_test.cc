@@ -174,13 +174,13 @@ TEST_F(SiblingsTest, WhoWasSilentIsOwedNothingAndOwesWhatItOwed) {
   EXPECT_DOUBLE_EQ(tell(1, news(5s)).ahead, 0);
 }
 
-// 4 s of its part, 200 of 400 Mbit/s.
+// 8 s of its part, 200 of 400 Mbit/s.
 TEST_F(SiblingsTest, OldDebtsAreForgotten) {
   auto told = news();
   tell(1, told);
   tell(0, told);
   told.delivered = 1'000'000'000;
-  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 4 * 200 * kMbit);
+  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 8 * 200 * kMbit);
 }
 
 TEST_F(SiblingsTest, AllHearWhenOneEmptiesTheQueue) {

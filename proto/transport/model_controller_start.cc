@@ -25,8 +25,9 @@ constexpr ByteCount kProbedMax = 512 << 10;
 constexpr double kRememberedSafe = 0.97;
 constexpr double kRememberedAgrees = 0.6;
 constexpr double kStartupLossMax = 0.15;
-constexpr double kStartupLossPackets = 1000;
+// So many packets of a round tell that a policer is there, and more of them how much it loses.
 constexpr double kPolicedPackets = 100;
+constexpr double kStartupLossPackets = 1000;
 
 // Scheduling, batching and thinned acknowledgements hold packets this long at the two ends.
 constexpr Duration kHostDelay = 2ms;

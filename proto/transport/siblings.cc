@@ -13,6 +13,7 @@ constexpr int kHeardRtts = 4;
 // What one is owed, or owes, of its part of the line: older debts are forgotten.
 constexpr double kOwedSeconds = 8;
 constexpr Duration kOwedLong = 2s;
+// Who begins so much later than the first of others ends with them all the same.
 constexpr Duration kBeganTogether = 3s;
 
 constexpr double kAlike = 0.1;  // of a base round trip

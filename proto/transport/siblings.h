@@ -7,7 +7,7 @@
 //
 // What each had is counted, as fair queueing does it (Parekh and Gallager, "A generalized processor sharing
 // approach to flow control", 1993): equal rates would leave those behind for ever that had less when all
-// began.
+// began. Also those that began a little later than the first.
 //
 // Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
 // several.

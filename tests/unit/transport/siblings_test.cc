@@ -132,8 +132,10 @@ TEST_F(SiblingsTest, WhoComesLaterIsOwedItsPartFromThenOn) {
   had(0, 1600ms, 80'000);
   had(1, 1600ms, 0);  // begins with the first one, and is behind
   Duration now = 1600ms;
-  while ((now += 200ms) < 4050ms) had(0, now, 80'000), had(1, now, 0);
-  had(1, 4050ms, 0);
+  while ((now += 200ms) < 4050ms) {
+    had(0, now, 80'000);
+    had(1, now, 0);
+  }
   const double behind = had(1, 4050ms, 0);
   EXPECT_LT(behind, 0);
   EXPECT_DOUBLE_EQ(had(2, 4050ms, 0), 0);

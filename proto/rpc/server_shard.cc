@@ -236,7 +236,7 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
 void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.attach_by = kNever;
   commons_.unattached.leave(link.unattached);
-  link.secure->connection().meet(commons_.hosts.of(link.proven_route.value_or(link.route).to));
+  introduce(link, link.proven_route.value_or(link.route).to);
   if (!entry.session.empty())
     commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
   if (entry.lane) {
@@ -244,6 +244,13 @@ void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
     return;
   }
   spdlog::info("{} connected, key {}", link.peer.address, link.peer.key.to_text());
+}
+
+// To others that are there.
+void ServerShard::introduce(ServerLink& link, const io::Address& host) {
+  transport::Connection& connection = link.secure->connection();
+  connection.meet(commons_.receivers.of(host));
+  connection.tell_peer_of(commons_.senders.of(host));
 }
 
 void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
@@ -263,7 +270,7 @@ void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
     if (link.proven_route && link.incoming.attached())
       spdlog::info("{} goes on from {}", link.proven_route->to.to_string(), link.route.to.to_string());
     link.proven_route.reset();
-    if (link.incoming.attached()) link.secure->connection().meet(commons_.hosts.of(link.route.to));
+    if (link.incoming.attached()) introduce(link, link.route.to);
   } else if (std::holds_alternative<transport::PathFailed>(event) && link.proven_route) {
     link.route = *std::exchange(link.proven_route, std::nullopt);
   }

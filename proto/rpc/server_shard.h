@@ -43,7 +43,8 @@ struct ServerCommons {
   Service& service;
   AddressValidation addresses;
   RequestMemory memory;
-  HostSiblings hosts;
+  HostSiblings receivers;  // what clients are sent
+  HostSiblings senders;    // what they send
   Unattached unattached;
   std::atomic<std::size_t> connections = 0;
   std::atomic<std::size_t> unfinished = 0;  // shards that have not yet said all their goodbyes
@@ -110,6 +111,7 @@ class ServerShard {
   void handle_event(ServerLink& link, transport::Event& event);
   void accept_call(ServerLink& link, const transport::RequestArrived& request);
   void note_proven(ServerLink& link);
+  void introduce(ServerLink& link, const io::Address& host);
   void welcome(ServerLink& link, TimePoint now);
   void let_in(ServerLink& link, const Answer::Entry& entry);
   void flush(std::size_t socket);

@@ -11,38 +11,17 @@
 namespace tusk::transport {
 namespace {
 
-constexpr std::size_t kOverhead = wire::kShortHeaderSize + wire::kTagSize;
-// Of a close frame: type, code, length of the reason.
-constexpr std::size_t kCloseOverhead = 1 + 2 + 2;
-constexpr std::uint64_t kPacketsPerFloor = 64;
 constexpr int kProbePackets = 2;
 constexpr std::size_t kPathResponsesMax = 8;
 constexpr int kChallengeAttemptsMax = 5;
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr double kReceiveRateWeight = 1.0 / 4;
-constexpr double kBytesPerKbit = 125;
 constexpr Duration kKeepAliveWaiting = 2s;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
 
 }  // namespace
-
-// So much to send at once is a transfer that begins.
-constexpr ByteCount kDemand = 128 << 10;
-
-// The packet under construction: where its frames are written and what must be remembered of them.
-struct Connection::Assembly {
-  Assembly(std::span<std::byte> payload, std::vector<SentFrame>& sent) : writer(payload), frames(sent) {
-    frames.clear();
-  }
-  [[nodiscard]] bool empty() const { return writer.written() == 0; }
-
-  ByteWriter writer;
-  std::vector<SentFrame>& frames;
-  bool closed_by_body = false;           // a body without length: nothing may follow
-  std::span<const std::byte> tail = {};  // its bytes, which are not copied
-};
 
 Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt)
     : role_(role),
@@ -139,6 +118,13 @@ Result<bool> Connection::handle_frame(TimePoint now, wire::PacketNumber number, 
           [&](const wire::MessageHeaderFrame& f) { return eliciting(exchanges_.handle_header(f)); },
           [&](const wire::BodyFrame& f) { return eliciting(exchanges_.handle_body(f)); },
           [&](const wire::ParityFrame& f) { return eliciting(exchanges_.handle_parity(f)); },
+          [&](const wire::FlowNewsFrame& f) -> Result<bool> {
+            return peers_flow_.hear(now, number, f), false;
+          },
+          [&](const wire::OtherFlowsFrame& f) -> Result<bool> {
+            if (siblings_by_peer_) siblings_by_peer_->hear(now, number, f, rtt_.smoothed());
+            return false;
+          },
           [&](const wire::CancelFrame& f) { return eliciting(exchanges_.handle_cancel(f)); },
           [&](const wire::PathChallengeFrame& f) -> Result<bool> {
             if (path_responses_.size() < kPathResponsesMax) path_responses_.push_back(f.data);
@@ -210,6 +196,9 @@ void Connection::handle_settings(wire::PacketNumber number, const wire::Settings
         break;
       case wire::SettingKey::kFeatures:
         peer_takes_parity_ = (setting.value & wire::kFeatureParity) != 0;
+        if ((setting.value & wire::kFeatureFlowNews) == 0 || siblings_by_peer_) break;
+        siblings_by_peer_ = std::make_shared<SiblingsByPeer>();
+        congestion_->meet(siblings_by_peer_);
         break;
     }
   }
@@ -318,282 +307,6 @@ void Connection::update_receive_rate(TimePoint now, std::size_t size) {
     rate_interval_bytes_ = 0;
   }
   rate_interval_bytes_ += size;
-}
-
-// ---------------------------------------------------------------- packets out
-
-bool Connection::may_send_data(TimePoint now) const {
-  return sent_.in_flight() < congestion_->window() && pacer_.ready(now);
-}
-
-bool Connection::has_control() const {
-  return settings_due_ || credit_resend_ || exchanges_.credit_due() || ping_due_ || !lost_cancels_.empty() ||
-         !path_responses_.empty() || !address_token_.empty() || !reset_token_.empty();
-}
-
-std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::span<std::byte> payload) {
-  if (state_ == State::kClosing) return poll_close(now, payload);
-  if (state_ == State::kClosed) return std::nullopt;
-
-  repeat_urgent(now);
-  // Room for less than any packet: the address is not proven, see rpc/transmit.h.
-  const bool limited = payload.size() < wire::kDatagramSizeMax - kOverhead;
-  const bool data_allowed = may_send_data(now);
-  if (limited) {
-    mtu_.postpone(now + rtt_.smoothed());
-    capacity_probe_.abandon();
-  } else if (data_allowed || probes_due_ == 0) {
-    if (auto probe = poll_mtu_probe(now, payload)) return probe;
-  }
-  if (!limited && data_allowed && !exchanges_.has_outgoing() &&
-      capacity_probe_.due(now, TrainCapacity::bytes_min(mtu_.datagram_size()), congestion_->probe_train()))
-    return poll_capacity_probe(now, payload);
-  const bool probing = probes_due_ > 0;
-  const bool ack_due = acks_.due_at() <= now;
-  // Before one looks whether there is anything to send: it may find something to be said again.
-  const bool parity = data_allowed && !probing && !exchanges_.has_outgoing() && find_parity(now, limited);
-  const bool data = probing || (data_allowed && !parity && exchanges_.has_outgoing());
-  const bool challenge_due = challenge_ && challenge_->resend_at <= now;
-  if (!ack_due && !has_control() && !challenge_due && !data && !parity) {
-    if (data_allowed) note_app_limited(now);
-    return std::nullopt;
-  }
-  // A probe stays small, so that it passes even where large packets stopped to.
-  const std::size_t datagram = probing ? wire::kDatagramSizeMin : mtu_.datagram_size();
-  Assembly assembly(payload.first(std::min(payload.size(), datagram - kOverhead)), frames_);
-  // Where little fits, the challenge that lifts the limit goes before acknowledgements.
-  if (limited) add_control(now, assembly);
-  if (ack_due || (acks_.pending() && !exchanges_.has_outgoing() && !parity)) add_ack(now, assembly);
-  if (!limited) add_control(now, assembly);
-  if (data && !probing && !limited) mark_train(now, assembly);
-  if (data) add_messages(now, assembly);
-  if (parity) add_parity(now, assembly);
-  if (probing) {
-    --probes_due_;
-    if (assembly.frames.empty()) {
-      write_frame(wire::PingFrame{}, assembly.writer);
-      assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});
-    }
-  }
-  if (assembly.empty()) return std::nullopt;
-  return finish(now, assembly);
-}
-
-// A piece that arrived meanwhile is not queued again, and a repair goes before all else.
-void Connection::repeat_urgent(TimePoint now) {
-  while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window())) repair(*frame);
-}
-
-// Is there parity to be sent? Called when there is nothing else to; afterwards there may be repairs of small
-// messages.
-bool Connection::find_parity(TimePoint now, bool limited) {
-  if (!tail_.pending() && !exchanges_.has_unprotected()) return false;
-  const double loss = copies_.seen_loss();
-  if (limited || !peer_takes_parity_ || !TailParity::worthwhile(rtt_.minimum(), loss)) {
-    exchanges_.forget_unprotected();
-    tail_.drop();
-    return false;
-  }
-  if (!no_news_since_) no_news_since_ = now;
-  if (now < *no_news_since_ + TailParity::kRest) return false;
-  const std::size_t room = mtu_.datagram_size() - kOverhead;
-  if (tail_.pending() && (tail_.frame_size() > room || !exchanges_.unacknowledged(tail_.exchange())))
-    tail_.drop();
-  while (!tail_.pending()) {
-    const auto part = exchanges_.next_unprotected(room);
-    if (!part) return false;
-    // What all goes out twice needs no parity.
-    const ByteCount urgent = part->urgent_size;
-    if (urgent > 0 && copies_.copies(urgent, rtt_.smoothed(), congestion_->pacing_rate())) continue;
-    tail_.protect(*part, loss);
-  }
-  return true;
-}
-
-void Connection::note_app_limited(TimePoint now) {
-  if (exchanges_.has_outgoing()) return;
-  if (!idle_since_) idle_since_ = now;
-  app_limited_until_ = sent_.delivered() + std::max<ByteCount>(sent_.in_flight(), 1);
-}
-
-Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
-  const std::size_t payload_size = assembly.writer.written() + assembly.tail.size();
-  const Packet packet{sent_.next_number(), payload_size, false, assembly.tail};
-  const auto size = static_cast<std::uint32_t>(packet.payload_size + kOverhead);
-  const bool eliciting = !assembly.frames.empty();
-  if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
-  sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
-  if (eliciting) {
-    if (idle_since_) {
-      idle_ += now - *std::exchange(idle_since_, std::nullopt);
-      if (exchanges_.unsent_bytes() >= kDemand) congestion_->handle_demand(now, rtt_);
-    }
-    pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst());
-    last_eliciting_sent_ = now;
-  }
-  last_sent_ = now;
-  bytes_sent_ += size;
-  copies_.handle_bytes_sent(size);
-  return packet;
-}
-
-void Connection::add_ack(TimePoint now, Assembly& assembly) {
-  if (const auto frame = acks_.take_frame(now, assembly.writer.room())) write_frame(*frame, assembly.writer);
-}
-
-void Connection::add_control(TimePoint now, Assembly& assembly) {
-  ByteWriter& writer = assembly.writer;
-  const auto note = [&](SentFrame::Kind kind, wire::ExchangeId exchange = {}, std::uint32_t length = 0) {
-    assembly.frames.push_back({kind, exchange, 0, length});
-  };
-  if (++packets_since_floor_ >= kPacketsPerFloor && writer.room() >= wire::kSmallFrameMax) {
-    packets_since_floor_ = 0;
-    write_frame(wire::FloorFrame{sent_.floor()}, writer);
-  }
-  if (settings_due_ && writer.room() >= wire::kSettingsFrameMax) {
-    settings_due_ = false;
-    const auto idle_ms = std::chrono::duration_cast<std::chrono::milliseconds>(config_.idle_timeout).count();
-    wire::SettingsFrame settings{{
-        {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
-        {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
-        {static_cast<std::uint64_t>(wire::SettingKey::kFeatures), wire::kFeatureParity},
-    }};
-    if (config_.congestion == CongestionKind::kBackground)
-      settings.settings.push_back(
-          {static_cast<std::uint64_t>(wire::SettingKey::kPriority), wire::kPriorityBackground});
-    if (received_before_ > 0)
-      settings.settings.push_back({static_cast<std::uint64_t>(wire::SettingKey::kReceived),
-                                   static_cast<std::uint64_t>(received_before_ / kBytesPerKbit)});
-    if (flows_) settings.settings.push_back({static_cast<std::uint64_t>(wire::SettingKey::kFlows), *flows_});
-    write_frame(settings, writer);
-    note(SentFrame::Kind::kSettings);
-  }
-  if ((credit_resend_ || exchanges_.credit_due()) && writer.room() >= wire::kSmallFrameMax) {
-    credit_resend_ = false;
-    write_frame(exchanges_.take_credit(), writer);
-    note(SentFrame::Kind::kCredit);
-  }
-  while (!path_responses_.empty() && writer.room() >= wire::kSmallFrameMax) {
-    write_frame(wire::PathResponseFrame{path_responses_.back()}, writer);
-    path_responses_.pop_back();
-    note(SentFrame::Kind::kPathResponse);
-  }
-  if (challenge_ && now >= challenge_->resend_at && writer.room() >= wire::kSmallFrameMax) {
-    write_frame(wire::PathChallengeFrame{challenge_->data}, writer);
-    note(SentFrame::Kind::kPing);
-    ++challenge_->attempts;
-    challenge_->resend_at = now + 2 * rtt_.smoothed();
-  }
-  while (!lost_cancels_.empty() && writer.room() >= wire::kSmallFrameMax) {
-    const wire::CancelFrame frame = lost_cancels_.back();
-    lost_cancels_.pop_back();
-    write_frame(frame, writer);
-    note(SentFrame::Kind::kCancel, frame.exchange, static_cast<std::uint32_t>(frame.request_bytes));
-  }
-  if (!address_token_.empty() && writer.room() >= wire::kSmallFrameMax + address_token_.size()) {
-    write_frame(wire::AddressTokenFrame{address_token_}, writer);
-    address_token_.clear();
-    note(SentFrame::Kind::kAddressToken);
-  }
-  if (!reset_token_.empty() && writer.room() >= 1 + wire::kResetTokenSize) {
-    write_frame(wire::ResetTokenFrame{reset_token_}, writer);
-    reset_token_.clear();
-    note(SentFrame::Kind::kResetToken);
-  }
-  if (ping_due_ && writer.room() >= 1) {
-    ping_due_ = false;
-    write_frame(wire::PingFrame{}, writer);
-    note(SentFrame::Kind::kPing);
-  }
-}
-
-// Acknowledgements thin out, but what a train tells are the times at which two of its packets arrived.
-void Connection::mark_train(TimePoint now, Assembly& assembly) {
-  if (now - train_began_ > TrainEstimator::kTogether) {
-    train_began_ = now;
-    train_packets_ = 0;
-  }
-  // What is shorter tells nothing.
-  const bool long_enough = exchanges_.unsent_bytes() >=
-                           (train_packets_ == 0 ? TrainEstimator::kPacketsMin * mtu_.datagram_size() : 1);
-  const bool due = train_packets_++ % TrainEstimator::kPacketsMin == 0;
-  if (!due || !long_enough || !congestion_->measures_trains()) return;
-  write_frame(wire::PingFrame{}, assembly.writer);
-  assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});
-}
-
-void Connection::add_messages(TimePoint now, Assembly& assembly) {
-  ByteWriter& writer = assembly.writer;
-  while (writer.room() >= wire::kSmallFrameMax) {
-    const auto cancel = exchanges_.poll_cancel();
-    if (!cancel) break;
-    write_frame(*cancel, writer);
-    assembly.frames.push_back(
-        {SentFrame::Kind::kCancel, cancel->exchange, 0, static_cast<std::uint32_t>(cancel->request_bytes)});
-  }
-  while (!assembly.closed_by_body) {
-    const auto outgoing = exchanges_.next_outgoing(writer.room());
-    if (!outgoing) return;
-    const OutgoingMessage::Piece& piece = outgoing->piece;
-    if (!outgoing->repair) no_news_since_.reset();
-    if (piece.part == Part::kHeader) {
-      write_frame(outgoing->header, writer);
-    } else {
-      assembly.closed_by_body = outgoing->body_fills_packet;
-      if (assembly.closed_by_body) assembly.tail = piece.data;
-      const auto copied = assembly.closed_by_body ? std::span<const std::byte>() : piece.data;
-      write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, copied}, assembly.closed_by_body, writer);
-      capacity_probe_.abandon();
-    }
-    assembly.frames.push_back(
-        {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,
-         static_cast<std::uint32_t>(piece.offset), static_cast<std::uint32_t>(piece.data.size()),
-         outgoing->repair});
-    if (outgoing->urgent_size > 0)
-      copies_.handle_sent(now, assembly.frames.back(), outgoing->urgent_size, rtt_.smoothed(),
-                          congestion_->pacing_rate());
-  }
-}
-
-// A row fills a packet: beside a frame that was due it waits for the next.
-void Connection::add_parity(TimePoint now, Assembly& assembly) {
-  if (assembly.writer.room() < tail_.frame_size()) return;
-  note_app_limited(now);
-  assembly.frames.push_back(tail_.write_next(assembly.writer));
-  ++packets_parity_;
-}
-
-std::optional<Connection::Packet> Connection::poll_mtu_probe(TimePoint now, std::span<std::byte> payload) {
-  const auto size = mtu_.poll_probe(now, rtt_.smoothed());
-  if (!size) return std::nullopt;
-  Assembly assembly(payload.first(*size - kOverhead), frames_);
-  write_frame(wire::PingFrame{}, assembly.writer);
-  write_frame(wire::PaddingFrame{assembly.writer.room()}, assembly.writer);
-  assembly.frames.push_back({SentFrame::Kind::kMtuProbe, {}, *size, 0});
-  Packet packet = finish(now, assembly);
-  packet.mtu_probe = true;
-  return packet;
-}
-
-Connection::Packet Connection::poll_capacity_probe(TimePoint now, std::span<std::byte> payload) {
-  note_app_limited(now);
-  capacity_probe_.handle_sent(now, mtu_.datagram_size());
-  Assembly assembly(payload.first(mtu_.datagram_size() - kOverhead), frames_);
-  write_frame(wire::PingFrame{}, assembly.writer);
-  write_frame(wire::PaddingFrame{assembly.writer.room()}, assembly.writer);
-  assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});
-  return finish(now, assembly);
-}
-
-std::optional<Connection::Packet> Connection::poll_close(TimePoint now, std::span<std::byte> payload) {
-  state_ = State::kClosed;
-  Assembly assembly(payload.first(std::min(payload.size(), wire::kDatagramSizeMin - kOverhead)), frames_);
-  const auto reason = as_byte_span(close_reason_);
-  const std::size_t room = assembly.writer.room() - kCloseOverhead;
-  write_frame(
-      wire::CloseFrame{static_cast<std::uint16_t>(close_code_), reason.first(std::min(room, reason.size()))},
-      assembly.writer);
-  return finish(now, assembly);
 }
 
 // ---------------------------------------------------------------- path and time

@@ -22,6 +22,7 @@
 #include "proto/transport/capacity_probe.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/exchanges.h"
+#include "proto/transport/flow_news.h"
 #include "proto/transport/pacer.h"
 #include "proto/transport/path_mtu.h"
 #include "proto/transport/proactive_copies.h"
@@ -110,6 +111,8 @@ class Connection {
   void share_with(std::uint64_t flows);
   // Flows to the same host, of the address that the peer has now.
   void meet(std::shared_ptr<Siblings> siblings);
+  // Flows from that host: the peer is told of them when it sends much.
+  void tell_peer_of(std::shared_ptr<Siblings> siblings) { peers_flow_.join(std::move(siblings)); }
   // The peer gets no more credit than it has from the start; before the first answer.
   void keep_credit() { exchanges_.keep_credit(); }
   // Says goodbye with the next packet; Closed is not reported for a close of one's own.
@@ -184,6 +187,8 @@ class Connection {
   struct Assembly;
   void add_ack(TimePoint now, Assembly& assembly);
   void add_control(TimePoint now, Assembly& assembly);
+  void add_flow_news(TimePoint now, Assembly& assembly);
+  void write_settings(ByteWriter& writer) const;
   void mark_train(TimePoint now, Assembly& assembly);
   void add_messages(TimePoint now, Assembly& assembly);
   void add_parity(TimePoint now, Assembly& assembly);
@@ -246,6 +251,8 @@ class Connection {
   Duration peer_idle_timeout_;
   bool background_;
   bool peer_takes_parity_ = false;
+  std::shared_ptr<SiblingsByPeer> siblings_by_peer_;  // nullptr: the peer tells nothing of others
+  PeersFlow peers_flow_;
   static constexpr Duration kKeepAliveMin = std::chrono::seconds(1);
   Duration keep_alive_max_ = kNever.time_since_epoch();
   std::optional<TimePoint> no_news_since_;  // nothing to send that has not been sent before

@@ -9,6 +9,8 @@
 
 namespace tusk::transport {
 
+constexpr double kBytesPerKbit = 125;  // rates are told to the peer in kbit/s
+
 struct RememberedPath {
   Duration round_trip{};  // without queues
   double sent = 0;        // bytes/s of UDP payload that it was believed to carry at last; 0: unknown

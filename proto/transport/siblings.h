@@ -10,10 +10,11 @@
 // began. Also those that began a little later than the first.
 //
 // Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
-// several.
+// several, flow_news.h those of several processes, which the host tells of each other that they send to.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <vector>
 
@@ -49,11 +50,14 @@ class Siblings {
     TimePoint emptying{};    // when one of all last began to let the queue run empty
     double rate_of_all = 0;  // also of those that see another queue
     double ahead = 0;        // bytes that this flow had more than its part of what all had; < 0: less
+    Duration late{};         // from when this was true until it is heard, beyond what it takes in one process
   };
 
   // `flow` is a name for it, until it leaves.
   virtual Others tell(const void* flow, const News& news);
   virtual void leave(const void* flow);
+  // When one of all flows last began to let the queue run empty. From any thread.
+  [[nodiscard]] TimePoint emptying() const { return emptying_; }
 
  private:
   struct Flow {
@@ -75,6 +79,7 @@ class Siblings {
   void join(Flow& mine);
   void settle(Flow& mine, double had, Others& others);
 
+  std::atomic<TimePoint> emptying_{};
   std::vector<Flow> flows_;
   std::vector<Flow*> alike_;  // of the one that tells
 };

@@ -113,6 +113,38 @@ std::optional<Frame> read_parity(ByteReader& reader) {
   return frame;
 }
 
+std::optional<Frame> read_flow_news(ByteReader& reader) {
+  FlowNewsFrame frame;
+  frame.flows = reader.varint();
+  frame.rate = reader.varint();
+  frame.delivered = reader.varint();
+  frame.capacity = reader.varint();
+  frame.base_us = reader.varint();
+  frame.queue_us = reader.varint();
+  frame.emptied_us = reader.varint();
+  if (frame.flows == 0 || frame.flows > kFlowsMax || std::max(frame.rate, frame.capacity) > kRateMax ||
+      std::max({frame.base_us, frame.queue_us, frame.emptied_us}) > kFlowTimeMax)
+    return std::nullopt;
+  return checked(reader, frame);
+}
+
+std::optional<Frame> read_other_flows(ByteReader& reader) {
+  OtherFlowsFrame frame;
+  frame.flows = reader.varint();
+  frame.parts = reader.varint();
+  frame.rate = reader.varint();
+  frame.rate_of_all = reader.varint();
+  frame.capacity = reader.varint();
+  frame.emptied_us = reader.varint();
+  frame.ahead = reader.varint();
+  frame.behind = reader.varint();
+  if (frame.flows > kOtherFlowsMax || frame.parts > frame.flows * kPartUnits ||
+      std::max({frame.rate, frame.rate_of_all, frame.capacity}) > kRateMax ||
+      frame.emptied_us > kFlowTimeMax || std::min(frame.ahead, frame.behind) > 0)
+    return std::nullopt;
+  return checked(reader, frame);
+}
+
 std::optional<Frame> read_close(ByteReader& reader) {
   CloseFrame frame;
   frame.code = reader.u16();
@@ -179,6 +211,10 @@ std::optional<Frame> read_frame(ByteReader& reader) {
       return read_body(reader, true);
     case FrameType::kParity:
       return read_parity(reader);
+    case FrameType::kFlowNews:
+      return read_flow_news(reader);
+    case FrameType::kOtherFlows:
+      return read_other_flows(reader);
     case FrameType::kCrypto:
       return read_crypto(reader);
     case FrameType::kCryptoAck:
@@ -285,6 +321,29 @@ void write_frame(const ParityFrame& frame, ByteWriter& writer) {
 std::size_t parity_frame_overhead(const ParityFrame& frame) {
   return 1 + varint_size(frame.exchange.value()) + varint_size(frame.offset) + varint_size(frame.length) + 1 +
          kLengthSize;
+}
+
+void write_frame(const FlowNewsFrame& frame, ByteWriter& writer) {
+  write_type(FrameType::kFlowNews, writer);
+  writer.varint(frame.flows);
+  writer.varint(frame.rate);
+  writer.varint(frame.delivered);
+  writer.varint(frame.capacity);
+  writer.varint(frame.base_us);
+  writer.varint(frame.queue_us);
+  writer.varint(frame.emptied_us);
+}
+
+void write_frame(const OtherFlowsFrame& frame, ByteWriter& writer) {
+  write_type(FrameType::kOtherFlows, writer);
+  writer.varint(frame.flows);
+  writer.varint(frame.parts);
+  writer.varint(frame.rate);
+  writer.varint(frame.rate_of_all);
+  writer.varint(frame.capacity);
+  writer.varint(frame.emptied_us);
+  writer.varint(frame.ahead);
+  writer.varint(frame.behind);
 }
 
 void write_frame(const CancelFrame& frame, ByteWriter& writer) {

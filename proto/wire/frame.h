@@ -35,6 +35,8 @@ enum class FrameType : std::uint8_t {
   kBody = 0x10,       // data to the end of the packet
   kSizedBody = 0x11,  // data with a length
   kParity = 0x12,     // to who announced kFeatureParity
+  kFlowNews = 0x13,   // to who announced kFeatureFlowNews
+  kOtherFlows = 0x14,
   kCrypto = 0x20,     // handshake packets only
   kCryptoAck = 0x21,  // handshake packets only
 };
@@ -68,7 +70,8 @@ enum class SettingKey : std::uint8_t {
   kFlows = 5,           // so many connections have together what one would have beside others
   kReceived = 6,        // kbit/s that have reached it over this path before, at best
 };
-constexpr std::uint64_t kFeatureParity = 1;  // it understands PARITY
+constexpr std::uint64_t kFeatureParity = 1;    // it understands PARITY
+constexpr std::uint64_t kFeatureFlowNews = 2;  // it tells who sends to it of each other: FLOW_NEWS
 constexpr std::uint64_t kPriorityBackground = 1;
 constexpr std::uint64_t kFlowsMax = 8;
 struct Setting {
@@ -120,6 +123,34 @@ struct ParityFrame {
   std::span<const std::byte> data;
 };
 
+// What who sends much knows of the path, for others that send from the same host (transport/siblings.h).
+// Rates are bytes/s, at most kRateMax, times at most kFlowTimeMax.
+struct FlowNewsFrame {
+  std::uint64_t flows = 1;       // connections that have together what one would have: 1 to kFlowsMax
+  std::uint64_t rate = 0;        // 0: it starts
+  ByteCount delivered = 0;       // ever
+  std::uint64_t capacity = 0;    // of the bottleneck; 0: unknown
+  std::uint64_t base_us = 0;     // round trip without a queue
+  std::uint64_t queue_us = 0;    // that it sees
+  std::uint64_t emptied_us = 0;  // since it last began to let that run empty, and 1; 0: never
+};
+
+// The answer: what those have together that share the path with it.
+struct OtherFlowsFrame {
+  std::uint64_t flows = 0;
+  std::uint64_t parts = 0;        // of what one flow would have, in units of 1 / kPartUnits
+  std::uint64_t rate = 0;         // of them
+  std::uint64_t rate_of_all = 0;  // also of those that see another queue
+  std::uint64_t capacity = 0;     // what they take the line for, on average; 0: unknown
+  std::uint64_t emptied_us = 0;   // since one of them last began to let the queue run empty, and 1; 0: never
+  ByteCount ahead = 0;            // what it had more than its part of what all had
+  ByteCount behind = 0;           // or less: one of the two is 0
+};
+constexpr std::uint64_t kRateMax = 1ull << 40;
+constexpr std::uint64_t kOtherFlowsMax = 1 << 20;
+constexpr std::uint64_t kFlowTimeMax = 3'600'000'000;  // us
+constexpr std::uint64_t kPartUnits = 840;              // divided by all numbers up to kFlowsMax
+
 // The requester does not want the reply any more. The size of the request lets the responder account
 // for it even when no piece of it arrived.
 struct CancelFrame {
@@ -162,9 +193,9 @@ struct CryptoAckFrame {
 };
 
 using Frame = std::variant<PaddingFrame, PingFrame, AckFrame, SettingsFrame, CreditFrame, FloorFrame,
-                           MessageHeaderFrame, BodyFrame, ParityFrame, CancelFrame, PathChallengeFrame,
-                           PathResponseFrame, CloseFrame, AddressTokenFrame, ResetTokenFrame, CryptoFrame,
-                           CryptoAckFrame>;
+                           MessageHeaderFrame, BodyFrame, ParityFrame, FlowNewsFrame, OtherFlowsFrame,
+                           CancelFrame, PathChallengeFrame, PathResponseFrame, CloseFrame, AddressTokenFrame,
+                           ResetTokenFrame, CryptoFrame, CryptoAckFrame>;
 
 // The next frame of a packet's payload; nullopt when it is malformed. Not to be called at the end.
 [[nodiscard]] std::optional<Frame> read_frame(ByteReader& reader);
@@ -178,6 +209,8 @@ void write_frame(const CreditFrame& frame, ByteWriter& writer);
 void write_frame(const FloorFrame& frame, ByteWriter& writer);
 void write_frame(const MessageHeaderFrame& frame, ByteWriter& writer);
 void write_frame(const ParityFrame& frame, ByteWriter& writer);
+void write_frame(const FlowNewsFrame& frame, ByteWriter& writer);
+void write_frame(const OtherFlowsFrame& frame, ByteWriter& writer);
 void write_frame(const CancelFrame& frame, ByteWriter& writer);
 void write_frame(const PathChallengeFrame& frame, ByteWriter& writer);
 void write_frame(const PathResponseFrame& frame, ByteWriter& writer);
@@ -198,6 +231,8 @@ void write_frame(const BodyFrame& frame, bool last_in_packet, ByteWriter& writer
 constexpr std::size_t kCryptoFrameOverhead = 1 + 8 + 4;
 // Every frame without variable data fits in this.
 constexpr std::size_t kSmallFrameMax = 1 + 8 + 8;
+constexpr std::size_t kFlowNewsFrameMax = 1 + 7 * 8;
+constexpr std::size_t kOtherFlowsFrameMax = 1 + 8 * 8;
 constexpr std::size_t kSettingsFrameMax = 2 + kSettingsMax * 16;
 
 }  // namespace tusk::wire

@@ -1,4 +1,5 @@
-// Flows from one server to one host, which tell each other what they know (proto/transport/siblings.h).
+// Flows from one server to one host, which tell each other what they know (proto/transport/siblings.h); and
+// from one host to one server, which tells them of each other (flow_news.h).
 // `tusk-sim --one-server --flows model,model,...` shows more.
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +10,7 @@
 namespace tusk::simulation {
 namespace {
 
-class OneServer : public testing::Test {
+class OneServer : public testing::TestWithParam<Kind> {
  protected:
   OneServer() : network_(options()) { network_.serve_from_one(); }
 
@@ -20,10 +21,12 @@ class OneServer : public testing::Test {
   }
   void join(int flows) {
     for (int flow = 0; flow < flows; ++flow)
-      network_.join().traffic().stream(1000 * kGiB, 16 * kMiB, Kind::kFetch);
+      network_.join().traffic().stream(1000 * kGiB, 16 * kMiB, GetParam());
   }
+  static Role sender() { return GetParam() == Kind::kFetch ? Role::kServer : Role::kClient; }
+  static Role receiver() { return GetParam() == Kind::kFetch ? Role::kClient : Role::kServer; }
   std::vector<double> rates_over(Duration time) {
-    const Shares shares(network_);
+    const Shares shares(network_, receiver());
     network_.run_for(time);
     return shares.rates();
   }
@@ -56,7 +59,7 @@ double sum_of(const std::vector<double>& rates) {
 
 // Sixteen that did not know of each other took the line for sixteen times what it carries, lost 24,000
 // packets, and had 2 to 12 MB of the first second.
-TEST_F(OneServer, SixteenAtOnceShareFromTheFirstSecondOn) {
+TEST_P(OneServer, SixteenAtOnceShareFromTheFirstSecondOn) {
   join(16);
   network_.run_for(1s);
   const auto rates = rates_over(kSanitized ? 2s : 6s);
@@ -67,7 +70,7 @@ TEST_F(OneServer, SixteenAtOnceShareFromTheFirstSecondOn) {
   EXPECT_GE(sum_of(rates), 0.94 * kGbit);
 }
 
-TEST_F(OneServer, SixtyFourShare) {
+TEST_P(OneServer, SixtyFourShare) {
   if (kSanitized) GTEST_SKIP() << "skipped, because it takes long; sixteen do the same";
   join(64);
   network_.run_for(4s);
@@ -80,19 +83,18 @@ TEST_F(OneServer, SixtyFourShare) {
 }
 
 // Rates that are equal in the end are not enough: who had less of the first second is given it back.
-TEST_F(OneServer, WhoBeginTogetherEndTogether) {
+TEST_P(OneServer, WhoBeginTogetherEndTogether) {
   const int flows = kSanitized ? 16 : 64;
-  for (int flow = 0; flow < flows; ++flow)
-    network_.join().traffic().stream(16 * kMiB, 8 * kMiB, Kind::kFetch);
+  for (int flow = 0; flow < flows; ++flow) network_.join().traffic().stream(16 * kMiB, 8 * kMiB, GetParam());
   const auto [first, last] = ends();
   std::printf("  the first after %.2f s, the last after %.2f s\n", to_seconds(first), to_seconds(last));
   EXPECT_LE(last - first, last / (kSanitized ? 10 : 25));  // of two seconds the first is much
 }
 
 // Programs that are started at once ask one after the other, since they share the processors.
-TEST_F(OneServer, WhoBeginsALittleLaterEndsWithTheOthers) {
+TEST_P(OneServer, WhoBeginsALittleLaterEndsWithTheOthers) {
   for (int flow = 0; flow < 8; ++flow) {
-    network_.join().traffic().stream(128 * kMiB, 8 * kMiB, Kind::kFetch);
+    network_.join().traffic().stream(128 * kMiB, 8 * kMiB, GetParam());
     network_.run_for(80ms);
   }
   const auto [first, last] = ends();
@@ -101,7 +103,7 @@ TEST_F(OneServer, WhoBeginsALittleLaterEndsWithTheOthers) {
 }
 
 // Four seconds later it is owed nothing of what the others had before it came.
-TEST_F(OneServer, WhoComesLateIsOwedNothing) {
+TEST_P(OneServer, WhoComesLateIsOwedNothing) {
   join(3);
   network_.run_for(4s);
   join(1);
@@ -133,22 +135,25 @@ TEST(SomeOfOneServer, WhoAsksForLittleHoldsNobodyBack) {
 }
 
 // All see the bare path when the queue is emptied, however many they are.
-TEST_F(OneServer, TheBaseRoundTripStaysWhatItIs) {
+TEST_P(OneServer, TheBaseRoundTripStaysWhatItIs) {
   join(kSanitized ? 8 : 64);
   network_.run_for(kSanitized ? 4s : 15s);
   for (const auto& pair : network_.pairs()) {
-    const auto& connection = *pair->connection(Role::kServer);
+    const auto& connection = *pair->connection(sender());
     EXPECT_LE(connection.rtt().minimum(), 22ms);
   }
 }
 
-TEST_F(OneServer, WhoJoinsHasItsPartSoon) {
+TEST_P(OneServer, WhoJoinsHasItsPartSoon) {
   join(3);
   network_.run_for(4s);
   join(1);
   network_.run_for(1s);
   EXPECT_GE(jain_index(rates_over(2s)), 0.99);
 }
+
+INSTANTIATE_TEST_SUITE_P(BothWays, OneServer, testing::Values(Kind::kFetch, Kind::kStore),
+                         [](const auto& each) { return each.param == Kind::kFetch ? "Out" : "Into"; });
 
 }  // namespace
 }  // namespace tusk::simulation

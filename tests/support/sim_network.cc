@@ -15,7 +15,8 @@ SimPair& SimNetwork::join(transport::CongestionKind congestion) {
   options.seed += 2 * pairs_.size() + 2;
   options.connection.congestion = congestion;
   SimPair& pair = *pairs_.emplace_back(std::make_unique<SimPair>(options));
-  if (siblings_) pair.server().meet(siblings_);
+  if (receivers_) pair.server().meet(receivers_);
+  if (senders_) pair.server().tell_peer_of(senders_);
   mounts_.push_back(&pair);
   return pair;
 }
@@ -65,19 +66,23 @@ void SimNetwork::run_to(TimePoint end) {
 
 namespace {
 
-ByteCount received(const SimWorld& pair) { return pair.connection(Role::kClient)->stats().bytes_received; }
+ByteCount bytes_received(const SimWorld& pair, Role receiver) {
+  return pair.connection(receiver)->stats().bytes_received;
+}
 
 }  // namespace
 
-Shares::Shares(const SimNetwork& network) : network_(network), since_(network.now()) {
-  for (const auto& pair : network.pairs()) received_.push_back(received(*pair));
+Shares::Shares(const SimNetwork& network, Role receiver)
+    : network_(network), receiver_(receiver), since_(network.now()) {
+  for (const auto& pair : network.pairs()) received_.push_back(bytes_received(*pair, receiver));
 }
 
 std::vector<double> Shares::rates() const {
   std::vector<double> rates;
   const double seconds = to_seconds(network_.now() - since_);
   for (std::size_t i = 0; i < received_.size(); ++i)
-    rates.push_back(static_cast<double>(received(*network_.pairs()[i]) - received_[i]) * 8 / seconds);
+    rates.push_back(static_cast<double>(bytes_received(*network_.pairs()[i], receiver_) - received_[i]) * 8 /
+                    seconds);
   return rates;
 }
 

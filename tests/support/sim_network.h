@@ -19,7 +19,10 @@ class SimNetwork {
   [[nodiscard]] const SimPair& mount_of(std::size_t pair) const { return *mounts_[pair]; }
 
   // The servers of all pairs that join from now on are one process, and the clients one host.
-  void serve_from_one() { siblings_ = std::make_shared<transport::Siblings>(); }
+  void serve_from_one() {
+    receivers_ = std::make_shared<transport::Siblings>();
+    senders_ = std::make_shared<transport::Siblings>();
+  }
 
   // A pair of peers that comes into being now.
   SimPair& join(transport::CongestionKind congestion = transport::CongestionKind::kModel);
@@ -42,15 +45,15 @@ class SimNetwork {
   SimOptions options_;
   TimePoint now_{};
   std::vector<std::unique_ptr<SimPair>> pairs_;
-  std::shared_ptr<transport::Siblings> siblings_;
+  std::shared_ptr<transport::Siblings> receivers_, senders_;
   std::vector<const SimPair*> mounts_;  // to which each belongs: its first pair
 };
 
-// What each of several flows that fetch got of the line in a stretch of time.
+// What each of several flows got of the line in a stretch of time.
 class Shares {
  public:
-  // From now on.
-  explicit Shares(const SimNetwork& network);
+  // From now on, of what `receiver` gets: the client, if they fetch.
+  explicit Shares(const SimNetwork& network, transport::Role receiver = transport::Role::kClient);
   // Bit/s of each pair since then, in the order they joined; those that joined later are not among them.
   [[nodiscard]] std::vector<double> rates() const;
   // The same of mounts, in the order of their first pairs.
@@ -58,6 +61,7 @@ class Shares {
 
  private:
   const SimNetwork& network_;
+  const transport::Role receiver_;
   const TimePoint since_;
   std::vector<ByteCount> received_;
 };

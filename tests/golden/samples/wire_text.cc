@@ -124,6 +124,17 @@ std::string describe(const wire::Frame& frame) {
             return fmt::format("PARITY exchange={} offset={} length={} index={} data={}", f.exchange.value(),
                                f.offset, f.length, f.index, to_hex(f.data));
           },
+          [](const wire::FlowNewsFrame& f) {
+            return fmt::format(
+                "FLOW_NEWS flows={} rate={} delivered={} capacity={} base_us={} queue_us={} emptied_us={}",
+                f.flows, f.rate, f.delivered, f.capacity, f.base_us, f.queue_us, f.emptied_us);
+          },
+          [](const wire::OtherFlowsFrame& f) {
+            return fmt::format(
+                "OTHER_FLOWS flows={} parts={} rate={} rate_of_all={} capacity={} emptied_us={} ahead={} "
+                "behind={}",
+                f.flows, f.parts, f.rate, f.rate_of_all, f.capacity, f.emptied_us, f.ahead, f.behind);
+          },
           [](const wire::CancelFrame& f) {
             return fmt::format("CANCEL exchange={} request_bytes={}", f.exchange.value(), f.request_bytes);
           },

@@ -1,0 +1,124 @@
+#include "proto/transport/flow_news.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace tusk::transport {
+namespace {
+
+// Who had no answer for so long sends to a server that has none.
+constexpr Duration kAnswerMin = 500ms;
+constexpr int kAnswerRtts = 6;
+
+constexpr std::uint64_t kAheadMax = 1ull << 50;  // bytes
+
+std::uint64_t whole(double value, std::uint64_t most) {
+  return static_cast<std::uint64_t>(std::clamp(value, 0.0, static_cast<double>(most)));
+}
+
+std::uint64_t microseconds(Duration time) {
+  const auto count = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+  return static_cast<std::uint64_t>(std::clamp<std::int64_t>(count, 0, wire::kFlowTimeMax));
+}
+
+// And 1, since 0 is never. What was so long ago is never, too.
+std::uint64_t age_of(TimePoint event, TimePoint now) {
+  if (event == TimePoint{} || now - event >= std::chrono::microseconds(wire::kFlowTimeMax)) return 0;
+  return microseconds(now - event) + 1;
+}
+
+TimePoint since(std::uint64_t age, TimePoint now) {
+  return age == 0 ? TimePoint{} : now - std::chrono::microseconds(age - 1);
+}
+
+Duration round_trip(const Siblings::News& news) { return news.base + news.queue; }
+
+}  // namespace
+
+// ---------------------------------------------------------------- who sends
+
+Siblings::Others SiblingsByPeer::tell(const void*, const News& news) {
+  untold_ = news;
+  if (news.now - heard_at_ > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news))) others_ = {};
+  return others_;
+}
+
+void SiblingsByPeer::hear(TimePoint now, wire::PacketNumber number, const wire::OtherFlowsFrame& frame,
+                          Duration round_trip) {
+  if (heard_ && number < *heard_) return;
+  heard_ = number;
+  heard_at_ = now;
+  others_ = {.flows = static_cast<int>(frame.flows),
+             .parts = static_cast<double>(frame.parts) / wire::kPartUnits,
+             .rate = static_cast<double>(frame.rate),
+             .capacity = static_cast<double>(frame.capacity),
+             .emptying = since(frame.emptied_us, now - round_trip / 2),
+             .rate_of_all = static_cast<double>(frame.rate_of_all),
+             .ahead = static_cast<double>(frame.ahead) - static_cast<double>(frame.behind),
+             .late = round_trip / 2};
+}
+
+std::optional<wire::FlowNewsFrame> SiblingsByPeer::take_news(TimePoint now) {
+  const auto news = std::exchange(untold_, std::nullopt);
+  // It sent nothing meanwhile.
+  if (!news || now - news->now > std::max<Duration>(kAnswerMin, round_trip(*news))) return std::nullopt;
+  return wire::FlowNewsFrame{.flows = std::clamp<std::uint64_t>(
+                                 static_cast<std::uint64_t>(std::lround(1 / news->part)), 1, wire::kFlowsMax),
+                             .rate = whole(news->rate, wire::kRateMax),
+                             .delivered = news->delivered,
+                             .capacity = whole(news->capacity, wire::kRateMax),
+                             .base_us = microseconds(news->base),
+                             .queue_us = microseconds(news->queue),
+                             .emptied_us = age_of(news->emptying, now)};
+}
+
+// ---------------------------------------------------------------- who is sent to
+
+void PeersFlow::join(std::shared_ptr<Siblings> siblings) {
+  if (siblings_) siblings_->leave(this);
+  siblings_ = std::move(siblings);
+  answer_due_ = false;
+}
+
+void PeersFlow::hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame) {
+  if (!siblings_ || (heard_ && number < *heard_)) return;
+  heard_ = number;
+  const Duration base = std::chrono::microseconds(frame.base_us);
+  const Duration queue = std::chrono::microseconds(frame.queue_us);
+  news_ = {.now = now,
+           .part = 1 / static_cast<double>(frame.flows),
+           .rate = static_cast<double>(frame.rate),
+           .delivered = std::max(news_.delivered, frame.delivered),
+           .capacity = static_cast<double>(frame.capacity),
+           .base = base,
+           .queue = queue,
+           .emptying = since(frame.emptied_us, now - (base + queue) / 2)};
+  answer_due_ = true;
+}
+
+// Its own, as it came back, is none.
+bool PeersFlow::emptying_unknown(TimePoint now) const {
+  const TimePoint emptying = siblings_->emptying();
+  return now - news_.now < round_trip(news_) && emptying > emptying_told_ &&
+         emptying > news_.emptying + round_trip(news_) / 2;
+}
+
+std::optional<wire::OtherFlowsFrame> PeersFlow::take_answer(TimePoint now) {
+  if (!siblings_ || !heard_ || !(answer_due_ || emptying_unknown(now))) return std::nullopt;
+  answer_due_ = false;
+  news_.now = now;
+  const Siblings::Others others = siblings_->tell(this, news_);
+  emptying_told_ = std::max(siblings_->emptying(), emptying_told_);
+  return wire::OtherFlowsFrame{.flows = static_cast<std::uint64_t>(others.flows),
+                               .parts = whole(std::round(others.parts * wire::kPartUnits),
+                                              static_cast<std::uint64_t>(others.flows) * wire::kPartUnits),
+                               .rate = whole(others.rate, wire::kRateMax),
+                               .rate_of_all = whole(others.rate_of_all, wire::kRateMax),
+                               .capacity = whole(others.capacity, wire::kRateMax),
+                               .emptied_us = age_of(others.emptying, now),
+                               .ahead = whole(others.ahead, kAheadMax),
+                               .behind = whole(-others.ahead, kAheadMax)};
+}
+
+}  // namespace tusk::transport

@@ -1,0 +1,62 @@
+// Siblings that are programs of their own: clients of one host that send to one server know nothing of each
+// other, but the server hears them all. Each tells it, once in a round trip, what it would tell its siblings
+// (FLOW_NEWS), and has the answer with the acknowledgement (OTHER_FLOWS; docs/PROTOCOL.md).
+//
+// Clocks differ, so that times go as ages: what is told is taken to be half a round trip old when it arrives.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "proto/base/time.h"
+#include "proto/transport/siblings.h"
+#include "proto/wire/frame.h"
+
+namespace tusk::transport {
+
+// Who sends: the others, as the peer knows them. For one flow.
+class SiblingsByPeer final : public Siblings {
+ public:
+  // What the peer said last; what it says to this comes a round trip later.
+  Others tell(const void* flow, const News& news) override;
+  void leave(const void*) override {}
+
+  // `number`: of the packet it came in; older answers than those known are dropped.
+  void hear(TimePoint now, wire::PacketNumber number, const wire::OtherFlowsFrame& frame,
+            Duration round_trip);
+  // What is to be told now, if anything.
+  [[nodiscard]] std::optional<wire::FlowNewsFrame> take_news(TimePoint now);
+
+ private:
+  std::optional<News> untold_;
+  std::optional<wire::PacketNumber> heard_;
+  TimePoint heard_at_{};
+  Others others_;
+};
+
+// Who is sent to: the peer's flow, among others that come from its host.
+class PeersFlow {
+ public:
+  PeersFlow() = default;
+  ~PeersFlow() { join(nullptr); }
+  PeersFlow(const PeersFlow&) = delete;
+  PeersFlow& operator=(const PeersFlow&) = delete;
+
+  // nullptr: there are no others.
+  void join(std::shared_ptr<Siblings> siblings);
+  void hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame);
+  // What the peer is to know with the next packet: the answer to what it told, and at once that another one
+  // lets the queue run empty.
+  [[nodiscard]] std::optional<wire::OtherFlowsFrame> take_answer(TimePoint now);
+
+ private:
+  [[nodiscard]] bool emptying_unknown(TimePoint now) const;
+
+  std::shared_ptr<Siblings> siblings_;
+  std::optional<wire::PacketNumber> heard_;
+  Siblings::News news_;  // newest of the peer
+  bool answer_due_ = false;
+  TimePoint emptying_told_{};
+};
+
+}  // namespace tusk::transport

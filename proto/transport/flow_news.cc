@@ -83,6 +83,7 @@ void PeersFlow::join(std::shared_ptr<Siblings> siblings) {
 
 void PeersFlow::hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame) {
   if (!siblings_ || (heard_ && number < *heard_)) return;
+  if (!heard_ || now - news_.now > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news_))) began_ = now;
   heard_ = number;
   const Duration base = std::chrono::microseconds(frame.base_us);
   const Duration queue = std::chrono::microseconds(frame.queue_us);
@@ -108,7 +109,14 @@ std::optional<wire::OtherFlowsFrame> PeersFlow::take_answer(TimePoint now) {
   if (!siblings_ || !heard_ || !(answer_due_ || emptying_unknown(now))) return std::nullopt;
   answer_due_ = false;
   news_.now = now;
-  const Siblings::Others others = siblings_->tell(this, news_);
+  Siblings::Others others = siblings_->tell(this, news_);
+  // Each would begin by itself before it hears of the first one, a round trip later.
+  if (others.flows > 0 &&
+      now - std::max({began_, others.emptying, news_.emptying}) > Siblings::empty_every(news_.base)) {
+    news_.emptying = others.emptying = now;
+    others = siblings_->tell(this, news_);
+    others.emptying = now;
+  }
   emptying_told_ = std::max(siblings_->emptying(), emptying_told_);
   return wire::OtherFlowsFrame{.flows = static_cast<std::uint64_t>(others.flows),
                                .parts = whole(std::round(others.parts * wire::kPartUnits),

@@ -55,6 +55,7 @@ class PeersFlow {
   std::shared_ptr<Siblings> siblings_;
   std::optional<wire::PacketNumber> heard_;
   Siblings::News news_;  // newest of the peer
+  TimePoint began_{};     // to tell
   bool answer_due_ = false;
   TimePoint emptying_told_{};
 };

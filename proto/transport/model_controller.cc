@@ -18,6 +18,9 @@ constexpr double kExtraWindowMax = 16.0 * kUsualPacket;
 // loses more than it does.
 constexpr ByteCount kBurstBytesMin = kUsualPacket;
 constexpr double kBurstSeconds = 250e-6;
+// Where all are ours nothing is lost by it, and many programs that each wake up for every packet have no time
+// for anything else.
+constexpr ByteCount kBurstBytesAmongOurs = 4 * kUsualPacket;
 
 constexpr int kStartupRoundsMin = 3;  // before a queue ends it
 constexpr double kTrainSeconds = 2e-3;
@@ -60,8 +63,6 @@ constexpr double kEmptySiblings = 0.8;
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
 constexpr int kEmptyEverySharedRtts = 16;
-constexpr Duration kEmptyEverySiblings = 2s;
-constexpr int kEmptyEverySiblingsRtts = 12;
 // Flows of ours that share a line all empty the queue in so long.
 constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
@@ -125,7 +126,8 @@ double ModelController::extra_window() const {
 
 ByteCount ModelController::burst() const {
   if (sends_trains()) return train_bytes();
-  return std::max(kBurstBytesMin, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
+  const ByteCount least = siblings_fill() && !contention_.insists() ? kBurstBytesAmongOurs : kBurstBytesMin;
+  return std::max(least, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
 }
 
 // Longer trains tell more of a fast line than the first one.
@@ -511,8 +513,9 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (contention_.insists()) return false;                // who fills the queue would take what we leave
   if (siblings_empty(now, rtt)) return true;
   const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
+  // Those that hear late of each other are told when.
   if (siblings_fill() && !base_doubtful_)
-    return since > std::max<Duration>(kEmptyEverySiblings, kEmptyEverySiblingsRtts * rtt_min_);
+    return since > (others_.late > Duration(0) ? 2 : 1) * Siblings::empty_every(rtt_min_);
   return since > (shared() || base_doubtful_
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
                       : kEmptyEvery);

@@ -18,8 +18,13 @@ constexpr double kCatchUpSeconds = 1.5;
 constexpr double kCatchUpMost = 0.2;
 constexpr Duration kTellEvery = 5ms;
 constexpr Duration kTellEveryOfEach = 50us;  // one looks at all others
+// Of what they take the line for: more than that is more lines. Of many it may be less than the line, since
+// between the packets of others trains tell less, and on a busy machine, too.
 constexpr double kTogetherMax = 1.5;
+constexpr double kTogetherMaxEach = 1.0 / 3;
 constexpr double kTogetherWeight = 0.25;
+constexpr int kCrowd = 4;
+constexpr double kCrowdHas = 0.9;  // of what each told a moment ago, of which one may have left
 
 }  // namespace
 
@@ -55,7 +60,8 @@ double ModelController::share_of_siblings() const {
   if (others_.rate_of_all <= 0) return 0;
   const double line = std::max(capacity_, others_.capacity);
   const double share = (others_.rate_of_all + goodput_) / line;
-  return share < kTogetherMax ? share : 0;  // they have lines of their own
+  const double lines_of_their_own = std::max(kTogetherMax, kTogetherMaxEach * (others_.flows + 1));
+  return share < lines_of_their_own ? share : 0;
 }
 
 bool ModelController::siblings_fill() const {
@@ -100,6 +106,7 @@ double ModelController::owed() const {
 // fights for itself.
 void ModelController::share_evenly(Duration queue) {
   if (!siblings_fill()) return;
+  if (others_.flows >= kCrowd) capacity_ = std::max(capacity_, kCrowdHas * (others_.rate + goodput_));
   const double even = (1 + owed()) * even_rate();
   // Without a queue nobody waits for what it would give, and a busy machine does not send what it would take.
   if (round_queue_.queue() < own_queue() / 2 && (even < goodput_ || filled_ < kFilled)) return;

@@ -56,6 +56,10 @@ class Siblings {
   // `flow` is a name for it, until it leaves.
   virtual Others tell(const void* flow, const News& news);
   virtual void leave(const void* flow);
+  // So often flows that share a line all let their queue run empty.
+  [[nodiscard]] static Duration empty_every(Duration base) {
+    return std::max<Duration>(std::chrono::seconds(2), 12 * base);
+  }
   // When one of all flows last began to let the queue run empty. From any thread.
   [[nodiscard]] TimePoint emptying() const { return emptying_; }
 

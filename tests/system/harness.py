@@ -415,12 +415,14 @@ class Tuskd(_Logged):
 class Mount(_Logged):
     """`tusk mount` in namespace A, for the length of a with block. path is the mount point.
 
-    state: what the client remembers from mount to mount, else it is new. The end of the block unmounts with
+    state: what the client remembers from mount to mount, else it is new. nice: how much it leaves the processors to
+    others. The end of the block unmounts with
     `tusk umount`; when that fails or takes longer than umount_seconds the
     mount is torn down by force, and the block fails."""
 
-    def __init__(self, wan, url, path=None, options=(), env=None, umount_seconds=UMOUNT_SECONDS, state=None):
+    def __init__(self, wan, url, path=None, options=(), env=None, umount_seconds=UMOUNT_SECONDS, state=None, nice=0):
         self.wan, self.url, self.options, self.env = wan, url, options, env or {}
+        self.nice = nice
         self.umount_seconds = umount_seconds
         self._wanted_path, self._wanted_state = path, state
 
@@ -439,7 +441,7 @@ class Mount(_Logged):
         return self
 
     def _mount(self):
-        command = [program("tusk"), "mount", self.url, self.path, "--state-dir", self._wanted_state or self.folder / "state",
+        command = ["nice", "-n", str(self.nice), program("tusk"), "mount", self.url, self.path, "--state-dir", self._wanted_state or self.folder / "state",
                    *(["-o", ",".join(self.options)] * bool(self.options))]
         with open(self.log_path, "ab") as log:
             process = popen_in(self.wan.ns_a, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

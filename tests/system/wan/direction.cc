@@ -18,8 +18,8 @@ Direction::Direction(const support::LinkParameters& parameters, std::uint64_t se
       store_(packet_size_max, memory),
       queue_(store_.capacity()) {}
 
-Direction::Pumped Direction::pump(TimePoint now, PacketSource& source, PacketSink& sink) {
-  const std::size_t delivered = deliver(now, sink);
+Direction::Pumped Direction::pump(const ReadClock& now, PacketSource& source, PacketSink& sink) {
+  const std::size_t delivered = deliver(now(), sink);
   const std::size_t received = take_in(now, source);
   return {delivered + received, delivered == kBatch || received == kBatch, queue_.next_due()};
 }
@@ -59,7 +59,7 @@ std::size_t Direction::deliver(TimePoint now, PacketSink& sink) {
   return delivered;
 }
 
-std::size_t Direction::take_in(TimePoint now, PacketSource& source) {
+std::size_t Direction::take_in(const ReadClock& now, PacketSource& source) {
   std::size_t received = 0;
   while (received < kBatch) {
     const std::uint32_t slot = store_.take();  // dispatch() always leaves one
@@ -70,7 +70,7 @@ std::size_t Direction::take_in(TimePoint now, PacketSource& source) {
     }
     ++received;
     store_.set_size(slot, size);
-    dispatch(link_.enqueue(now, size), slot);
+    dispatch(link_.enqueue(now(), size), slot);
   }
   return received;
 }

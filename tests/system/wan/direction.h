@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "proto/base/random.h"
@@ -45,6 +46,8 @@ struct DirectionStatistics {
   TimePoint bottleneck_free{};   // the queue is empty from then on
 };
 
+using ReadClock = std::function<TimePoint()>;
+
 // Not thread-safe.
 class Direction {
  public:
@@ -58,8 +61,10 @@ class Direction {
     TimePoint next_due{};     // of the next delivery, kNever without one
   };
 
-  // Delivers what is due, then takes in what waits; at most kBatch packets each.
-  Pumped pump(TimePoint now, PacketSource& source, PacketSink& sink);
+  // Delivers what is due, then takes in what waits; at most kBatch packets each. Each packet came when it was
+  // taken in: one time for all would be that of before, and a path's delay too short by as long as the
+  // processor did something else.
+  Pumped pump(const ReadClock& now, PacketSource& source, PacketSink& sink);
 
   void change(TimePoint now, const support::LinkParameters& parameters);
 
@@ -69,7 +74,7 @@ class Direction {
 
  private:
   std::size_t deliver(TimePoint now, PacketSink& sink);
-  std::size_t take_in(TimePoint now, PacketSource& source);
+  std::size_t take_in(const ReadClock& now, PacketSource& source);
   void dispatch(const support::Verdict& verdict, std::uint32_t slot);
 
   support::Link link_;

@@ -91,7 +91,7 @@ void Lane::run() {
   while (!stopping_) {
     const TimePoint now = clock_now();
     exchange(now);
-    wait(now, direction_.pump(now, source_, sink_));
+    wait(now, direction_.pump(clock_now, source_, sink_));
   }
 }
 

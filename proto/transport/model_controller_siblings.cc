@@ -1,5 +1,6 @@
 // What the controller does with what flows to the same host tell (siblings.h).
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "proto/transport/model_controller.h"
@@ -16,6 +17,8 @@ constexpr double kFilled = 0.9;
 // Who is behind has what it is owed within such a time, and no more than so much more than the others.
 constexpr double kCatchUpSeconds = 1.5;
 constexpr double kCatchUpMost = 0.2;
+constexpr double kCatchUpEach = 0.1;  // second that it is behind
+constexpr double kCatchUpMostMuch = 0.5;
 constexpr Duration kTellEvery = 5ms;
 constexpr Duration kTellEveryOfEach = 50us;  // one looks at all others
 // Of what they take the line for: more than that is more lines. Of many it may be less than the line, since
@@ -58,7 +61,9 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
 
 double ModelController::share_of_siblings() const {
   if (others_.rate_of_all <= 0) return 0;
-  const double line = std::max(capacity_, others_.capacity);
+  // Who alone takes it for more would not see that it is full.
+  const bool outvoted = others_.flows >= kCrowd && others_.capacity > 0;
+  const double line = outvoted ? others_.capacity : std::max(capacity_, others_.capacity);
   const double share = (others_.rate_of_all + goodput_) / line;
   const double lines_of_their_own = std::max(kTogetherMax, kTogetherMaxEach * (others_.flows + 1));
   return share < lines_of_their_own ? share : 0;
@@ -99,7 +104,9 @@ double ModelController::even_rate() const {
 // Of its part: who had less of the line than its siblings has more until all had the same.
 double ModelController::owed() const {
   if (!siblings_fill()) return 0;
-  return std::clamp(-others_.ahead / (kCatchUpSeconds * even_rate()), -kCatchUpMost, kCatchUpMost);
+  const double seconds = -others_.ahead / even_rate();
+  const double most = std::clamp(kCatchUpEach * std::abs(seconds), kCatchUpMost, kCatchUpMostMuch);
+  return std::clamp(seconds / kCatchUpSeconds, -most, most);
 }
 
 // What one gives the others take, so that together they are to the line what they were. Beside strangers each

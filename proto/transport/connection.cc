@@ -196,7 +196,9 @@ void Connection::handle_settings(wire::PacketNumber number, const wire::Settings
         break;
       case wire::SettingKey::kFeatures:
         peer_takes_parity_ = (setting.value & wire::kFeatureParity) != 0;
-        if ((setting.value & wire::kFeatureFlowNews) == 0 || siblings_by_peer_) break;
+        if ((setting.value & wire::kFeatureFlowNews) == 0) break;
+        peers_flow_.let_hear();
+        if (role_ == Role::kServer || siblings_by_peer_) break;
         siblings_by_peer_ = std::make_shared<SiblingsByPeer>();
         congestion_->meet(siblings_by_peer_);
         break;

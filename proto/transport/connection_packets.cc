@@ -157,7 +157,7 @@ void Connection::write_settings(ByteWriter& writer) const {
       {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
       {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
       {static_cast<std::uint64_t>(wire::SettingKey::kFeatures),
-       role_ == Role::kServer ? wire::kFeatureParity | wire::kFeatureFlowNews : wire::kFeatureParity},
+       wire::kFeatureParity | wire::kFeatureFlowNews},
   }};
   if (config_.congestion == CongestionKind::kBackground)
     settings.settings.push_back(

@@ -40,7 +40,8 @@ Duration round_trip(const Siblings::News& news) { return news.base + news.queue;
 
 Siblings::Others SiblingsByPeer::tell(const void*, const News& news) {
   untold_ = news;
-  if (news.now - heard_at_ > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news))) others_ = {};
+  if (news.now - heard_at_ > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news)))
+    others_ = {.flows = static_cast<int>(around_ - 1), .parts = static_cast<double>(around_ - 1) * news.part};
   return others_;
 }
 
@@ -48,6 +49,8 @@ void SiblingsByPeer::hear(TimePoint now, wire::PacketNumber number, const wire::
                           Duration round_trip) {
   if (heard_ && number < *heard_) return;
   heard_ = number;
+  around_ = frame.around;
+  if (!frame.answers) return;
   heard_at_ = now;
   others_ = {.flows = static_cast<int>(frame.flows),
              .parts = static_cast<double>(frame.parts) / wire::kPartUnits,
@@ -76,14 +79,19 @@ std::optional<wire::FlowNewsFrame> SiblingsByPeer::take_news(TimePoint now) {
 // ---------------------------------------------------------------- who is sent to
 
 void PeersFlow::join(std::shared_ptr<Siblings> siblings) {
-  if (siblings_) siblings_->leave(this);
+  if (siblings_) {
+    siblings_->leave(this);
+    siblings_->part();
+  }
   siblings_ = std::move(siblings);
+  if (siblings_) siblings_->enter();
   answer_due_ = false;
 }
 
 void PeersFlow::hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame) {
   if (!siblings_ || (heard_ && number < *heard_)) return;
-  if (!heard_ || now - news_.now > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news_))) began_ = now;
+  if (!heard_ || now - news_.now > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news_)))
+    began_ = now;
   heard_ = number;
   const Duration base = std::chrono::microseconds(frame.base_us);
   const Duration queue = std::chrono::microseconds(frame.queue_us);
@@ -105,8 +113,18 @@ bool PeersFlow::emptying_unknown(TimePoint now) const {
          emptying > news_.emptying + round_trip(news_) / 2;
 }
 
+// It matters whether they are twice as many.
+bool PeersFlow::around_unknown() const {
+  const auto around = static_cast<std::uint64_t>(siblings_->around());
+  return hears_ && (around >= 2 * around_told_ || 2 * around <= around_told_);
+}
+
 std::optional<wire::OtherFlowsFrame> PeersFlow::take_answer(TimePoint now) {
-  if (!siblings_ || !heard_ || !(answer_due_ || emptying_unknown(now))) return std::nullopt;
+  if (!siblings_) return std::nullopt;
+  const bool asked = heard_ && (answer_due_ || emptying_unknown(now));
+  if (!asked && !around_unknown()) return std::nullopt;
+  around_told_ = static_cast<std::uint64_t>(siblings_->around());
+  if (!asked) return wire::OtherFlowsFrame{.around = around_told_};
   answer_due_ = false;
   news_.now = now;
   Siblings::Others others = siblings_->tell(this, news_);
@@ -118,7 +136,9 @@ std::optional<wire::OtherFlowsFrame> PeersFlow::take_answer(TimePoint now) {
     others.emptying = now;
   }
   emptying_told_ = std::max(siblings_->emptying(), emptying_told_);
-  return wire::OtherFlowsFrame{.flows = static_cast<std::uint64_t>(others.flows),
+  return wire::OtherFlowsFrame{.around = around_told_,
+                               .answers = true,
+                               .flows = static_cast<std::uint64_t>(others.flows),
                                .parts = whole(std::round(others.parts * wire::kPartUnits),
                                               static_cast<std::uint64_t>(others.flows) * wire::kPartUnits),
                                .rate = whole(others.rate, wire::kRateMax),

@@ -17,7 +17,8 @@ namespace tusk::transport {
 // Who sends: the others, as the peer knows them. For one flow.
 class SiblingsByPeer final : public Siblings {
  public:
-  // What the peer said last; what it says to this comes a round trip later.
+  // What the peer said last; what it says to this comes a round trip later. Until then all that are there are
+  // taken to start, too.
   Others tell(const void* flow, const News& news) override;
   void leave(const void*) override {}
 
@@ -32,6 +33,7 @@ class SiblingsByPeer final : public Siblings {
   std::optional<wire::PacketNumber> heard_;
   TimePoint heard_at_{};
   Others others_;
+  std::uint64_t around_ = 1;  // connections from this host
 };
 
 // Who is sent to: the peer's flow, among others that come from its host.
@@ -45,19 +47,24 @@ class PeersFlow {
   // nullptr: there are no others.
   void join(std::shared_ptr<Siblings> siblings);
   void hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame);
+  // The peer understands OTHER_FLOWS, and may hear without having told anything how many there are.
+  void let_hear() { hears_ = true; }
   // What the peer is to know with the next packet: the answer to what it told, and at once that another one
   // lets the queue run empty.
   [[nodiscard]] std::optional<wire::OtherFlowsFrame> take_answer(TimePoint now);
 
  private:
   [[nodiscard]] bool emptying_unknown(TimePoint now) const;
+  [[nodiscard]] bool around_unknown() const;
 
   std::shared_ptr<Siblings> siblings_;
   std::optional<wire::PacketNumber> heard_;
   Siblings::News news_;  // newest of the peer
-  TimePoint began_{};     // to tell
+  TimePoint began_{};    // to tell
   bool answer_due_ = false;
   TimePoint emptying_told_{};
+  bool hears_ = false;
+  std::uint64_t around_told_ = 1;
 };
 
 }  // namespace tusk::transport

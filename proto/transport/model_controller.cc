@@ -126,7 +126,9 @@ double ModelController::extra_window() const {
 
 ByteCount ModelController::burst() const {
   if (sends_trains()) return train_bytes();
-  const ByteCount least = siblings_fill() && !contention_.insists() ? kBurstBytesAmongOurs : kBurstBytesMin;
+  const ByteCount least = siblings_fill() && others_.flows >= kCrowd && !contention_.insists()
+                              ? kBurstBytesAmongOurs
+                              : kBurstBytesMin;
   return std::max(least, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
 }
 

@@ -54,6 +54,10 @@ class ModelController final : public CongestionController {
   // So much more than there is, as trains tell, is worth to be taken.
   static constexpr double kWorthTaking = 1.2;
 
+  // So many others that they outvote one, that what they have together is what the line carries, and that it
+  // matters how often each wakes up.
+  static constexpr int kCrowd = 4;
+
   struct RoundSample {
     std::uint64_t round;
     double rate;

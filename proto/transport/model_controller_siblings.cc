@@ -26,7 +26,6 @@ constexpr Duration kTellEveryOfEach = 50us;  // one looks at all others
 constexpr double kTogetherMax = 1.5;
 constexpr double kTogetherMaxEach = 1.0 / 3;
 constexpr double kTogetherWeight = 0.25;
-constexpr int kCrowd = 4;
 constexpr double kCrowdHas = 0.9;  // of what each told a moment ago, of which one may have left
 
 }  // namespace

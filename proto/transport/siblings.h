@@ -56,6 +56,10 @@ class Siblings {
   // `flow` is a name for it, until it leaves.
   virtual Others tell(const void* flow, const News& news);
   virtual void leave(const void* flow);
+  // Those that may tell one day, each once. From any thread.
+  void enter() { ++around_; }
+  void part() { --around_; }
+  [[nodiscard]] int around() const { return around_; }
   // So often flows that share a line all let their queue run empty.
   [[nodiscard]] static Duration empty_every(Duration base) {
     return std::max<Duration>(std::chrono::seconds(2), 12 * base);
@@ -84,6 +88,7 @@ class Siblings {
   void settle(Flow& mine, double had, Others& others);
 
   std::atomic<TimePoint> emptying_{};
+  std::atomic<int> around_ = 0;
   std::vector<Flow> flows_;
   std::vector<Flow*> alike_;  // of the one that tells
 };

@@ -130,6 +130,9 @@ std::optional<Frame> read_flow_news(ByteReader& reader) {
 
 std::optional<Frame> read_other_flows(ByteReader& reader) {
   OtherFlowsFrame frame;
+  frame.around = reader.varint();
+  const std::uint8_t answers = reader.u8();
+  frame.answers = answers == 1;
   frame.flows = reader.varint();
   frame.parts = reader.varint();
   frame.rate = reader.varint();
@@ -138,7 +141,8 @@ std::optional<Frame> read_other_flows(ByteReader& reader) {
   frame.emptied_us = reader.varint();
   frame.ahead = reader.varint();
   frame.behind = reader.varint();
-  if (frame.flows > kOtherFlowsMax || frame.parts > frame.flows * kPartUnits ||
+  if (answers > 1 || frame.around == 0 || std::max(frame.around, frame.flows) > kOtherFlowsMax ||
+      frame.parts > frame.flows * kPartUnits ||
       std::max({frame.rate, frame.rate_of_all, frame.capacity}) > kRateMax ||
       frame.emptied_us > kFlowTimeMax || std::min(frame.ahead, frame.behind) > 0)
     return std::nullopt;
@@ -336,6 +340,8 @@ void write_frame(const FlowNewsFrame& frame, ByteWriter& writer) {
 
 void write_frame(const OtherFlowsFrame& frame, ByteWriter& writer) {
   write_type(FrameType::kOtherFlows, writer);
+  writer.varint(frame.around);
+  writer.u8(frame.answers ? 1 : 0);
   writer.varint(frame.flows);
   writer.varint(frame.parts);
   writer.varint(frame.rate);

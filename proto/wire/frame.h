@@ -71,7 +71,7 @@ enum class SettingKey : std::uint8_t {
   kReceived = 6,        // kbit/s that have reached it over this path before, at best
 };
 constexpr std::uint64_t kFeatureParity = 1;    // it understands PARITY
-constexpr std::uint64_t kFeatureFlowNews = 2;  // it tells who sends to it of each other: FLOW_NEWS
+constexpr std::uint64_t kFeatureFlowNews = 2;  // a server takes FLOW_NEWS, a client OTHER_FLOWS
 constexpr std::uint64_t kPriorityBackground = 1;
 constexpr std::uint64_t kFlowsMax = 8;
 struct Setting {
@@ -135,8 +135,11 @@ struct FlowNewsFrame {
   std::uint64_t emptied_us = 0;  // since it last began to let that run empty, and 1; 0: never
 };
 
-// The answer: what those have together that share the path with it.
+// The answer: what those have together that share the path with it. Also without a question: of who has told
+// nothing only how many there are.
 struct OtherFlowsFrame {
+  std::uint64_t around = 1;  // connections from its host, itself with them; most may be idle
+  bool answers = false;      // else it is all that is said
   std::uint64_t flows = 0;
   std::uint64_t parts = 0;        // of what one flow would have, in units of 1 / kPartUnits
   std::uint64_t rate = 0;         // of them
@@ -232,7 +235,7 @@ constexpr std::size_t kCryptoFrameOverhead = 1 + 8 + 4;
 // Every frame without variable data fits in this.
 constexpr std::size_t kSmallFrameMax = 1 + 8 + 8;
 constexpr std::size_t kFlowNewsFrameMax = 1 + 7 * 8;
-constexpr std::size_t kOtherFlowsFrameMax = 1 + 8 * 8;
+constexpr std::size_t kOtherFlowsFrameMax = 1 + 9 * 8;
 constexpr std::size_t kSettingsFrameMax = 2 + kSettingsMax * 16;
 
 }  // namespace tusk::wire

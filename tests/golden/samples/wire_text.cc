@@ -131,9 +131,11 @@ std::string describe(const wire::Frame& frame) {
           },
           [](const wire::OtherFlowsFrame& f) {
             return fmt::format(
-                "OTHER_FLOWS flows={} parts={} rate={} rate_of_all={} capacity={} emptied_us={} ahead={} "
+                "OTHER_FLOWS around={} answers={} flows={} parts={} rate={} rate_of_all={} capacity={} "
+                "emptied_us={} ahead={} "
                 "behind={}",
-                f.flows, f.parts, f.rate, f.rate_of_all, f.capacity, f.emptied_us, f.ahead, f.behind);
+                f.around, f.answers ? 1 : 0, f.flows, f.parts, f.rate, f.rate_of_all, f.capacity,
+                f.emptied_us, f.ahead, f.behind);
           },
           [](const wire::CancelFrame& f) {
             return fmt::format("CANCEL exchange={} request_bytes={}", f.exchange.value(), f.request_bytes);

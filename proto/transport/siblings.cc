@@ -11,14 +11,14 @@ constexpr Duration kHeardMin = 250ms;
 constexpr int kHeardRtts = 4;
 
 // What one is owed, or owes, of its part of the line: older debts are forgotten.
-constexpr double kOwedSeconds = 8;
+constexpr double kOwedSeconds = 16;
 constexpr Duration kOwedLong = 2s;
 // Who begins so much later than the first of others ends with them all the same.
 constexpr Duration kBeganTogether = 3s;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
-constexpr double kTripAlike = 0.1;  // of one with the queue
+constexpr double kTripAlike = 0.25;  // of one with the queue, whose longest lately each saw by chance
 constexpr double kQueueAlike = 0.4;
 constexpr Duration kQueueAlikeMin = 5ms;
 constexpr double kQueueSeconds = 2;

@@ -20,12 +20,12 @@ import time
 
 from lib.lines import Line, size_text
 from lib.measuring import check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib
-from lib.mounts import DIRECTIONS, OUT
+from lib.mounts import DIRECTIONS, INTO, OUT
 from lib.results import Session, common_arguments
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 from progress import Progress
 
-LINE = Line(rtt=20)
+LINES = {OUT: Line(rtt=20), INTO: Line(rate=500, rtt=20)}
 MOUNTS, QUICK_MOUNTS = 64, 16
 FILE, TINY_FILE = 64 << 20, 1 << 20
 IDLE = 1000
@@ -37,7 +37,7 @@ CPU_GOAL = 1  # percent of one core: what can be told from nothing with clock ti
 CONNECT_SECONDS = 300
 COPY_SECONDS = 300
 SAMPLE_SECONDS = 0.05
-NICE = 10  # the clients stand for as many machines, and would leave the server a hundredth of this one
+NICE = 19  # the clients stand for as many machines, and would leave the server a hundredth of this one
 
 
 def copy_all(files, copies, arrived):
@@ -76,12 +76,13 @@ def wait_for_all(runs, arrived):
 
 def busy_mounts(count, size, direction):
     source, target = ("export", "near") if direction == OUT else ("near", "export")
+    line = LINES[direction]
 
     def measure(cell):
         with memory_folder(2 * count * size) as folder, contextlib.ExitStack() as stack:
             wanted = [make_random_file(folder / source / f"file{number}", size) for number in range(count)]
             arrived = [folder / target / f"copy{number}" for number in range(count)]
-            wan = stack.enter_context(LINE.wan())
+            wan = stack.enter_context(line.wan())
             server = stack.enter_context(Tuskd(wan, folder / "export"))
             mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE)) for _ in range(count)]
             places = {"near": [folder / "near"] * count, "export": [mount.path for mount in mounts]}
@@ -99,8 +100,8 @@ def busy_mounts(count, size, direction):
         if sizes and any(sizes):
             cell.add(f"{words}: Jain's index just before the first was done",
                      sum(sizes) ** 2 / (count * sum(size * size for size in sizes)), at_least=JAIN_GOAL)
-        cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / LINE.limit * 100, "% of the limit",
-                 note=f"{LINE}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
+        cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / line.limit * 100, "% of the limit",
+                 note=f"{line}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
     return measure
 
 
@@ -113,7 +114,7 @@ def idle_clients_program():
 
 def idle(count, seconds):
     def measure(cell):
-        with memory_folder(1 << 20) as folder, LINE.wan() as wan, Tuskd(wan, folder / "export") as server:
+        with memory_folder(1 << 20) as folder, LINES[OUT].wan() as wan, Tuskd(wan, folder / "export") as server:
             pids = [server.process.pid]
             with client(wan, server, 1):  # what the first one makes the server load is not counted
                 time.sleep(1)

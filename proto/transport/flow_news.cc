@@ -10,6 +10,8 @@ namespace {
 // Who had no answer for so long sends to a server that has none.
 constexpr Duration kAnswerMin = 500ms;
 constexpr int kAnswerRtts = 6;
+// Who told nothing for so long begins anew.
+constexpr int kRestRtts = 3;
 
 constexpr std::uint64_t kAheadMax = 1ull << 50;  // bytes
 
@@ -39,8 +41,13 @@ Duration round_trip(const Siblings::News& news) { return news.base + news.queue;
 // ---------------------------------------------------------------- who sends
 
 Siblings::Others SiblingsByPeer::tell(const void*, const News& news) {
+  // What was true of the little that a mount sends at first says nothing of who starts now.
+  const Duration rest = news.rate > 0 ? kAnswerMin : Duration(0);
+  if (news.now - told_at_ > std::max<Duration>(rest, kRestRtts * round_trip(news))) asked_at_ = news.now;
+  told_at_ = news.now;
   untold_ = news;
-  if (news.now - heard_at_ > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news)))
+  if (heard_at_ < asked_at_ ||
+      news.now - heard_at_ > std::max<Duration>(kAnswerMin, kAnswerRtts * round_trip(news)))
     others_ = {.flows = static_cast<int>(around_ - 1), .parts = static_cast<double>(around_ - 1) * news.part};
   return others_;
 }

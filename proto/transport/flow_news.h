@@ -32,6 +32,8 @@ class SiblingsByPeer final : public Siblings {
   std::optional<News> untold_;
   std::optional<wire::PacketNumber> heard_;
   TimePoint heard_at_{};
+  TimePoint told_at_{};
+  TimePoint asked_at_{};  // first, after a rest
   Others others_;
   std::uint64_t around_ = 1;  // connections from this host
 };

@@ -18,7 +18,9 @@ constexpr Duration kBeganTogether = 3s;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
-constexpr double kTripAlike = 0.25;  // of one with the queue, whose longest lately each saw by chance
+constexpr double kTripAlike = 0.1;  // of one with the queue
+// Where that is long each saw another moment of it.
+constexpr double kLongTripAlike = 0.25;
 constexpr double kQueueAlike = 0.4;
 constexpr Duration kQueueAlikeMin = 5ms;
 constexpr double kQueueSeconds = 2;
@@ -59,10 +61,14 @@ struct Siblings::Pair {
   const Flow& b;
 
   [[nodiscard]] bool starts() const { return a.news.rate <= 0 || b.news.rate <= 0; }
+  [[nodiscard]] bool waits() const { return std::min(a.queue(), b.queue()) > kCrowdsQueue; }
   // Whose base has crept up, since it never saw the queue empty, has as long a round trip all the same.
   [[nodiscard]] bool as_far() const {
-    return about(a.news.base, b.news.base, kAlike, kAlikeMin) ||
-           about(a.longest, b.longest, starts() ? kQueueAlike : kTripAlike, kQueueAlikeMin);
+    return about(a.news.base, b.news.base, kAlike, kAlikeMin) || about(a.longest, b.longest,
+                                                                       starts()  ? kQueueAlike
+                                                                       : waits() ? kLongTripAlike
+                                                                                 : kTripAlike,
+                                                                       kQueueAlikeMin);
   }
   [[nodiscard]] bool same_queue() const {
     const bool crept = !about(a.news.base, b.news.base, kAlike, kAlikeMin);
@@ -70,7 +76,7 @@ struct Siblings::Pair {
            (crept && about(a.longest, b.longest, kTripAlike, kQueueAlikeMin));
   }
   [[nodiscard]] bool as_wide() const {
-    const bool crowd = same_queue() && std::min(a.queue(), b.queue()) > kCrowdsQueue;
+    const bool crowd = same_queue() && waits();
     const auto [less, more] = std::minmax(a.news.capacity, b.news.capacity);
     return starts() || crowd || more <= kCapacityAlike * less;
   }

@@ -125,7 +125,7 @@ TEST_F(ConnectionTest, SettingsComeFirst) {
   for (const auto& packet : first)
     if (!packet.mtu_probe) said.insert(said.end(), packet.frames.begin(), packet.frames.end());
   ASSERT_FALSE(said.empty());
-  EXPECT_EQ(said.front(), "SETTINGS 1=8972 2=30000 3=1");
+  EXPECT_EQ(said.front(), "SETTINGS 1=8972 2=30000 3=3");
 }
 
 TEST_F(ConnectionTest, LostSettingsAreSaidAgain) {
@@ -135,7 +135,7 @@ TEST_F(ConnectionTest, LostSettingsAreSaidAgain) {
   acknowledge_all_but(number);
   wait(100ms);
   connection_.handle_timeout(now_);
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3"));
 }
 
 TEST_F(ConnectionTest, APeerThatYieldsIsYieldedTo) {
@@ -149,16 +149,16 @@ struct YieldingConnectionTest : ConnectionTest {
   YieldingConnectionTest() : ConnectionTest(Role::kClient, {.congestion = CongestionKind::kBackground}) {}
 };
 TEST_F(YieldingConnectionTest, AsksThePeerToYield) {
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 4=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3 4=1"));
 }
 
 TEST_F(ConnectionTest, SaysWithHowManyItSharesWheneverThatChanges) {
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3"));
   connection_.share_with(3);
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 5=3"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3 5=3"));
   EXPECT_THAT(frames(), Not(Contains(StartsWith("SETTINGS"))));
   connection_.share_with(1);
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 5=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3 5=1"));
 }
 
 TEST_F(ConnectionTest, SenselessNumbersOfFlowsAreIgnored) {
@@ -427,7 +427,7 @@ TEST_F(ParityConnectionTest, GoesToNobodyElse) {
 TEST_F(ParityConnectionTest, OtherFeaturesAreNoneOfIts) { EXPECT_EQ(parity_after(6), 0); }
 
 TEST_F(ConnectionTest, AnnouncesThatItTakesParity) {
-  EXPECT_THAT(frames(), Contains(testing::HasSubstr(" 3=1")));
+  EXPECT_THAT(frames(), Contains(testing::HasSubstr(" 3=3")));
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ TEST_F(SiblingsTest, OldDebtsAreForgotten) {
   tell(1, told);
   tell(0, told);
   told.delivered = 1'000'000'000;
-  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 8 * 200 * kMbit);
+  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 16 * 200 * kMbit);
 }
 
 TEST_F(SiblingsTest, AllHearWhenOneEmptiesTheQueue) {

@@ -15,9 +15,17 @@ class SharedSiblings final : public transport::Siblings {
     const std::lock_guard lock(mutex_);
     Siblings::leave(flow);
   }
+  void count(int more) override {
+    const std::lock_guard lock(mutex_);
+    Siblings::count(more);
+  }
+  Glance glance() const override {
+    const std::lock_guard lock(mutex_);
+    return Siblings::glance();
+  }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
 };
 
 }  // namespace

@@ -88,10 +88,10 @@ std::optional<wire::FlowNewsFrame> SiblingsByPeer::take_news(TimePoint now) {
 void PeersFlow::join(std::shared_ptr<Siblings> siblings) {
   if (siblings_) {
     siblings_->leave(this);
-    siblings_->part();
+    siblings_->count(-1);
   }
   siblings_ = std::move(siblings);
-  if (siblings_) siblings_->enter();
+  if (siblings_) siblings_->count(1);
   answer_due_ = false;
 }
 
@@ -115,14 +115,14 @@ void PeersFlow::hear(TimePoint now, wire::PacketNumber number, const wire::FlowN
 
 // Its own, as it came back, is none.
 bool PeersFlow::emptying_unknown(TimePoint now) const {
-  const TimePoint emptying = siblings_->emptying();
+  const TimePoint emptying = siblings_->glance().emptying;
   return now - news_.now < round_trip(news_) && emptying > emptying_told_ &&
          emptying > news_.emptying + round_trip(news_) / 2;
 }
 
 // It matters whether they are twice as many.
 bool PeersFlow::around_unknown() const {
-  const auto around = static_cast<std::uint64_t>(siblings_->around());
+  const auto around = static_cast<std::uint64_t>(siblings_->glance().around);
   return hears_ && (around >= 2 * around_told_ || 2 * around <= around_told_);
 }
 
@@ -130,7 +130,7 @@ std::optional<wire::OtherFlowsFrame> PeersFlow::take_answer(TimePoint now) {
   if (!siblings_) return std::nullopt;
   const bool asked = heard_ && (answer_due_ || emptying_unknown(now));
   if (!asked && !around_unknown()) return std::nullopt;
-  around_told_ = static_cast<std::uint64_t>(siblings_->around());
+  around_told_ = static_cast<std::uint64_t>(siblings_->glance().around);
   if (!asked) return wire::OtherFlowsFrame{.around = around_told_};
   answer_due_ = false;
   news_.now = now;
@@ -142,7 +142,7 @@ std::optional<wire::OtherFlowsFrame> PeersFlow::take_answer(TimePoint now) {
     others = siblings_->tell(this, news_);
     others.emptying = now;
   }
-  emptying_told_ = std::max(siblings_->emptying(), emptying_told_);
+  emptying_told_ = std::max(siblings_->glance().emptying, emptying_told_);
   return wire::OtherFlowsFrame{.around = around_told_,
                                .answers = true,
                                .flows = static_cast<std::uint64_t>(others.flows),

@@ -86,7 +86,7 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
   Flow& mine = find(flow, news);
   const auto had = static_cast<double>(news.delivered - mine.news.delivered);
   mine.hear(news);
-  emptying_ = std::max(emptying_.load(), news.emptying);
+  emptying_ = std::max(emptying_, news.emptying);
   Others others;
   Mean settled, starting;  // capacities
   alike_.clear();

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <vector>
 
@@ -56,16 +55,18 @@ class Siblings {
   // `flow` is a name for it, until it leaves.
   virtual Others tell(const void* flow, const News& news);
   virtual void leave(const void* flow);
-  // Those that may tell one day, each once. From any thread.
-  void enter() { ++around_; }
-  void part() { --around_; }
-  [[nodiscard]] int around() const { return around_; }
+  // So many more or less that may tell one day.
+  virtual void count(int more) { around_ += more; }
   // So often flows that share a line all let their queue run empty.
   [[nodiscard]] static Duration empty_every(Duration base) {
     return std::max<Duration>(std::chrono::seconds(2), 12 * base);
   }
-  // When one of all flows last began to let the queue run empty. From any thread.
-  [[nodiscard]] TimePoint emptying() const { return emptying_; }
+  // What is true for all of them.
+  struct Glance {
+    TimePoint emptying{};  // when one last began to let the queue run empty
+    int around = 0;        // of those that may tell
+  };
+  [[nodiscard]] virtual Glance glance() const { return {emptying_, around_}; }
 
  private:
   struct Flow {
@@ -87,8 +88,8 @@ class Siblings {
   void join(Flow& mine);
   void settle(Flow& mine, double had, Others& others);
 
-  std::atomic<TimePoint> emptying_{};
-  std::atomic<int> around_ = 0;
+  TimePoint emptying_{};
+  int around_ = 0;
   std::vector<Flow> flows_;
   std::vector<Flow*> alike_;  // of the one that tells
 };

@@ -133,9 +133,9 @@ TEST_F(FlowNewsTest, WhoDoesNotUnderstandItIsToldNothingUnasked) {
 
 TEST_F(FlowNewsTest, WhoLeavesIsNotThereAnyMore) {
   (void)other_.ask(at(1s), news());
-  EXPECT_EQ(host_->around(), 2);
+  EXPECT_EQ(host_->glance().around, 2);
   other_.flow.join(nullptr);
-  EXPECT_EQ(host_->around(), 1);
+  EXPECT_EQ(host_->glance().around, 1);
   EXPECT_EQ(one_.ask(at(1s), news()).flows, 0);
 }
 

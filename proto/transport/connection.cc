@@ -119,7 +119,7 @@ Result<bool> Connection::handle_frame(TimePoint now, wire::PacketNumber number, 
           [&](const wire::BodyFrame& f) { return eliciting(exchanges_.handle_body(f)); },
           [&](const wire::ParityFrame& f) { return eliciting(exchanges_.handle_parity(f)); },
           [&](const wire::FlowNewsFrame& f) -> Result<bool> {
-            return peers_flow_.hear(now, number, f), false;
+            return peers_flow_.hear(now, number, f, receive_rate_, bytes_received_), false;
           },
           [&](const wire::OtherFlowsFrame& f) -> Result<bool> {
             if (siblings_by_peer_) siblings_by_peer_->hear(now, number, f, rtt_.smoothed());

@@ -187,7 +187,7 @@ class Connection {
   struct Assembly;
   void add_ack(TimePoint now, Assembly& assembly);
   void add_control(TimePoint now, Assembly& assembly);
-  void add_flow_news(TimePoint now, Assembly& assembly);
+  void add_flow_news(TimePoint now, bool ack, Assembly& assembly);
   void write_settings(ByteWriter& writer) const;
   void mark_train(TimePoint now, Assembly& assembly);
   void add_messages(TimePoint now, Assembly& assembly);

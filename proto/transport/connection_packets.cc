@@ -71,9 +71,10 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   Assembly assembly(payload.first(std::min(payload.size(), datagram - kOverhead)), frames_);
   // Where little fits, the challenge that lifts the limit goes before acknowledgements.
   if (limited) add_control(now, assembly);
+  const bool ack = ack_due || (acks_.pending() && !exchanges_.has_outgoing() && !parity);
   // What the others have counts when the acknowledgement behind it ends a round.
-  if (!probing && !limited) add_flow_news(now, assembly);
-  if (ack_due || (acks_.pending() && !exchanges_.has_outgoing() && !parity)) add_ack(now, assembly);
+  if (!probing && !limited) add_flow_news(now, ack, assembly);
+  if (ack) add_ack(now, assembly);
   if (!limited) add_control(now, assembly);
   if (data && !probing && !limited) mark_train(now, assembly);
   if (data) add_messages(now, assembly);
@@ -153,13 +154,15 @@ void Connection::add_ack(TimePoint now, Assembly& assembly) {
 
 void Connection::write_settings(ByteWriter& writer) const {
   const auto idle_ms = std::chrono::duration_cast<std::chrono::milliseconds>(config_.idle_timeout).count();
+  const bool background = config_.congestion == CongestionKind::kBackground;
+  // Who only has what the others leave is none of them.
+  const std::uint64_t features = wire::kFeatureParity | (background ? 0 : wire::kFeatureFlowNews);
   wire::SettingsFrame settings{{
       {static_cast<std::uint64_t>(wire::SettingKey::kReceiveSizeMax), config_.datagram_size_max},
       {static_cast<std::uint64_t>(wire::SettingKey::kIdleTimeoutMs), static_cast<std::uint64_t>(idle_ms)},
-      {static_cast<std::uint64_t>(wire::SettingKey::kFeatures),
-       wire::kFeatureParity | wire::kFeatureFlowNews},
+      {static_cast<std::uint64_t>(wire::SettingKey::kFeatures), features},
   }};
-  if (config_.congestion == CongestionKind::kBackground)
+  if (background)
     settings.settings.push_back(
         {static_cast<std::uint64_t>(wire::SettingKey::kPriority), wire::kPriorityBackground});
   if (received_before_ > 0)
@@ -170,11 +173,11 @@ void Connection::write_settings(ByteWriter& writer) const {
 }
 
 // They ask for no acknowledgement and are not repeated: a round trip later there are newer ones.
-void Connection::add_flow_news(TimePoint now, Assembly& assembly) {
+void Connection::add_flow_news(TimePoint now, bool ack, Assembly& assembly) {
   ByteWriter& writer = assembly.writer;
   if (siblings_by_peer_ && writer.room() >= wire::kFlowNewsFrameMax)
     if (const auto news = siblings_by_peer_->take_news(now)) write_frame(*news, writer);
-  if (writer.room() >= wire::kOtherFlowsFrameMax)
+  if (ack && writer.room() >= wire::kOtherFlowsFrameMax)
     if (const auto others = peers_flow_.take_answer(now)) write_frame(*others, writer);
 }
 

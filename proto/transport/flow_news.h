@@ -46,27 +46,32 @@ class PeersFlow {
   PeersFlow(const PeersFlow&) = delete;
   PeersFlow& operator=(const PeersFlow&) = delete;
 
-  // nullptr: there are no others.
+  // nullptr: there are no others. The same as before: nothing changes.
   void join(std::shared_ptr<Siblings> siblings);
-  void hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame);
-  // The peer understands OTHER_FLOWS, and may hear without having told anything how many there are.
-  void let_hear() { hears_ = true; }
-  // What the peer is to know with the next packet: the answer to what it told, and at once that another one
-  // lets the queue run empty.
+  // The peer understands OTHER_FLOWS: only then it is told anything, and counted.
+  void let_hear();
+  // `received`: bytes/s that came from it lately, at best, and ever; it is not believed to have sent more.
+  void hear(TimePoint now, wire::PacketNumber number, const wire::FlowNewsFrame& frame, double received_rate,
+            ByteCount received);
+  // What the peer is to know with the next acknowledgement: the answer to what it told, at once that another
+  // one lets the queue run empty, and how many there are when that has changed much.
   [[nodiscard]] std::optional<wire::OtherFlowsFrame> take_answer(TimePoint now);
 
  private:
-  [[nodiscard]] bool emptying_unknown(TimePoint now) const;
-  [[nodiscard]] bool around_unknown() const;
+  [[nodiscard]] bool answer_wanted(TimePoint now, const Siblings::Glance& glance);
+  [[nodiscard]] Siblings::Others tell(TimePoint now);
 
   std::shared_ptr<Siblings> siblings_;
-  std::optional<wire::PacketNumber> heard_;
-  Siblings::News news_;  // newest of the peer
-  TimePoint began_{};    // to tell
-  bool answer_due_ = false;
-  TimePoint emptying_told_{};
   bool hears_ = false;
   std::uint64_t around_told_ = 1;
+  std::optional<wire::PacketNumber> heard_;
+  Siblings::News news_;  // newest of the peer, of the time when it was heard
+  TimePoint began_{};    // to tell
+  bool answer_due_ = false;
+  TimePoint answered_at_{};
+  int flows_answered_ = 0;  // of which it was told then
+  TimePoint ordered_at_{};  // when it was last told that all are to let the queue run empty
+  TimePoint emptying_told_{};
 };
 
 }  // namespace tusk::transport

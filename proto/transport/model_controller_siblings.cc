@@ -46,7 +46,8 @@ double ModelController::start_part() const {
 }
 
 void ModelController::tell_siblings(TimePoint now, Duration queue) {
-  if (!siblings_ || now - told_at_ < std::max<Duration>(kTellEvery, others_.flows * kTellEveryOfEach)) return;
+  const Duration every = std::max<Duration>(kTellEvery, others_.flows * kTellEveryOfEach);
+  if (!siblings_ || (now - told_at_ < every && !others_.guessed)) return;
   told_at_ = now;
   others_ = siblings_->tell(this, {.now = now,
                                    .part = part_,
@@ -104,7 +105,9 @@ double ModelController::even_rate() const {
 double ModelController::owed() const {
   if (!siblings_fill()) return 0;
   const double seconds = -others_.ahead / even_rate();
-  const double most = std::clamp(kCatchUpEach * std::abs(seconds), kCatchUpMost, kCatchUpMostMuch);
+  // Of two one may want less than its part, for which the other would have to wait.
+  const double much = others_.flows >= kCrowd ? kCatchUpEach * std::abs(seconds) : 0;
+  const double most = std::clamp(much, kCatchUpMost, kCatchUpMostMuch);
   return std::clamp(seconds / kCatchUpSeconds, -most, most);
 }
 

@@ -49,13 +49,14 @@ class Siblings {
     TimePoint emptying{};    // when one of all last began to let the queue run empty
     double rate_of_all = 0;  // also of those that see another queue
     double ahead = 0;        // bytes that this flow had more than its part of what all had; < 0: less
+    bool guessed = false;    // nobody has told yet: all that are there are taken to start
     Duration late{};         // from when this was true until it is heard, beyond what it takes in one process
   };
 
   // `flow` is a name for it, until it leaves.
   virtual Others tell(const void* flow, const News& news);
   virtual void leave(const void* flow);
-  // So many more or less that may tell one day.
+  // So many more or less may tell one day.
   virtual void count(int more) { around_ += more; }
   // So often flows that share a line all let their queue run empty.
   [[nodiscard]] static Duration empty_every(Duration base) {
@@ -64,7 +65,7 @@ class Siblings {
   // What is true for all of them.
   struct Glance {
     TimePoint emptying{};  // when one last began to let the queue run empty
-    int around = 0;        // of those that may tell
+    int around = 0;        // those that may tell; one that sends several flows is several
   };
   [[nodiscard]] virtual Glance glance() const { return {emptying_, around_}; }
 

@@ -235,7 +235,7 @@ constexpr std::size_t kCryptoFrameOverhead = 1 + 8 + 4;
 // Every frame without variable data fits in this.
 constexpr std::size_t kSmallFrameMax = 1 + 8 + 8;
 constexpr std::size_t kFlowNewsFrameMax = 1 + 7 * 8;
-constexpr std::size_t kOtherFlowsFrameMax = 1 + 9 * 8;
+constexpr std::size_t kOtherFlowsFrameMax = 2 + 9 * 8;
 constexpr std::size_t kSettingsFrameMax = 2 + kSettingsMax * 16;
 
 }  // namespace tusk::wire

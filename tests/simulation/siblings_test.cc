@@ -15,7 +15,7 @@ class OneServer : public testing::TestWithParam<Kind> {
   OneServer() : network_(options()) { network_.serve_from_one(); }
 
   static SimOptions options() {
-    SimOptions options = symmetric_path(kGbit, 20ms, 0, 100ms, 3);
+    SimOptions options = symmetric_path(kGbit, 20ms, 0, 100ms, getenv("SEED") ? atoi(getenv("SEED")) : 3);
     options.handshake_rtt = 20ms;
     return options;
   }

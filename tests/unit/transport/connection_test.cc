@@ -149,7 +149,7 @@ struct YieldingConnectionTest : ConnectionTest {
   YieldingConnectionTest() : ConnectionTest(Role::kClient, {.congestion = CongestionKind::kBackground}) {}
 };
 TEST_F(YieldingConnectionTest, AsksThePeerToYield) {
-  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3 4=1"));
+  EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=1 4=1"));
 }
 
 TEST_F(ConnectionTest, SaysWithHowManyItSharesWheneverThatChanges) {

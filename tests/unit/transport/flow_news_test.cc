@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/unit/transport/connection_fixture.h"
 
 namespace tusk::transport {
@@ -33,7 +35,7 @@ struct Client {
   // What it has told arrives half a round trip later.
   void say(TimePoint now) {
     if (const auto news = siblings.take_news(now))
-      flow.hear(at_server(now + kTrip / 2), wire::PacketNumber(++number), *news);
+      flow.hear(at_server(now + kTrip / 2), wire::PacketNumber(++number), *news, 1e9, 1 << 30);
   }
   // What the server has to say leaves now, and arrives half a round trip later.
   bool hear(TimePoint now) {
@@ -172,14 +174,89 @@ TEST_F(FlowNewsTest, ThatItDidSoItselfIsNoNews) {
 
 // Each would begin before it hears that another one has.
 TEST_F(FlowNewsTest, TheServerSaysWhenAllEmptyTheQueue) {
-  TimePoint began{};
-  for (TimePoint now = at(1s); now < at(4s); now += 100ms) {
-    (void)other_.ask(now, news());
-    const auto others = one_.ask(now, news());
-    if (began == TimePoint{}) began = others.emptying;
+  std::vector<TimePoint> said;
+  for (TimePoint now = at(1s); now < at(6s); now += 100ms) {
+    (void)other_.ask(now, news());  // it never does, or has not heard of it
+    const TimePoint emptying = one_.ask(now, news()).emptying;
+    if (emptying != TimePoint{} && (said.empty() || emptying - said.back() > kTrip / 2))
+      said.push_back(emptying);
   }
-  EXPECT_GT(began, at(1s) + Siblings::empty_every(50ms));
-  EXPECT_LE(began, at(1s) + Siblings::empty_every(50ms) + 300ms);
+  ASSERT_EQ(said.size(), 2u);
+  const Duration every = Siblings::empty_every(50ms);
+  EXPECT_GT(said[0], at(1s) + every);
+  EXPECT_LE(said[0], at(1s) + every + 300ms);
+  EXPECT_GE(said[1], said[0] + every - 1ms);
+}
+
+TEST_F(FlowNewsTest, AnAnswerThatCouldNotBeGivenIsNotGivenLater) {
+  (void)one_.tell(at(1s), news());
+  one_.say(at(1s));
+  EXPECT_TRUE(one_.hear(at(4s))) << "how many there are, nothing else";
+  EXPECT_TRUE(one_.tell(at(4100ms), news()).guessed);
+  EXPECT_EQ(other_.ask(at(4s), news()).flows, 0) << "it sends nothing any more";
+}
+
+TEST_F(FlowNewsTest, WhoAsksAllTheTimeIsAnsweredNowAndThen) {
+  int answers = 0;
+  for (TimePoint now = at(1s); now < at(1100ms); now += 100us) {
+    (void)one_.tell(now, news());
+    one_.say(now);
+    answers += one_.hear(now + kTrip / 2);
+  }
+  EXPECT_GE(answers, 40);
+  EXPECT_LE(answers, 51);
+}
+
+TEST_F(FlowNewsTest, NobodyHasSentMoreThanHasArrived) {
+  one_.flow.hear(at(1s), wire::PacketNumber(0),
+                 FlowNewsFrame{.rate = wire::kRateMax,
+                               .delivered = 1ull << 60,
+                               .capacity = 50'000'000,
+                               .base_us = 50'000,
+                               .queue_us = 10'000},
+                 5000, 70'000);
+  (void)one_.flow.take_answer(at(1s));
+  one_.flow.hear(at(1010ms), wire::PacketNumber(1),
+                 FlowNewsFrame{.rate = wire::kRateMax,
+                               .delivered = 1ull << 61,
+                               .capacity = 50'000'000,
+                               .base_us = 50'000,
+                               .queue_us = 10'000},
+                 5000, 90'000);
+  (void)one_.flow.take_answer(at(1010ms));
+  auto now = news();
+  now.now = at(1010ms);
+  int name = 0;
+  const auto others = host_->tell(&name, now);
+  EXPECT_EQ(others.flows, 1);
+  EXPECT_EQ(others.rate, 5000);
+}
+
+TEST_F(FlowNewsTest, TheSameHostAgainIsNoChange) {
+  (void)other_.ask(at(1s), news());
+  (void)one_.ask(at(1s), news());
+  auto more = news();
+  more.delivered += 1'000'000;
+  (void)one_.ask(at(1100ms), more);
+  one_.flow.join(host_);
+  EXPECT_EQ(host_->glance().around, 2);
+  EXPECT_DOUBLE_EQ(one_.ask(at(1200ms), more).ahead, 500'000);
+}
+
+TEST_F(FlowNewsTest, TheLongestTimesAndLargestNumbersAreAnswered) {
+  const FlowNewsFrame frame{.flows = wire::kFlowsMax,
+                            .rate = wire::kRateMax,
+                            .delivered = kVarintMax,
+                            .capacity = wire::kRateMax,
+                            .base_us = wire::kFlowTimeMax,
+                            .queue_us = wire::kFlowTimeMax,
+                            .emptied_us = wire::kFlowTimeMax};
+  for (Client* client : {&one_, &other_}) {
+    client->flow.hear(at(2h), wire::PacketNumber(1), frame, 1e15, kVarintMax);
+    const auto answer = client->flow.take_answer(at(2h));
+    ASSERT_TRUE(answer);
+    EXPECT_TRUE(golden::decode_one(golden::encode(wire::Frame(*answer))));
+  }
 }
 
 TEST_F(FlowNewsTest, OlderNewsAndOlderAnswersAreDropped) {
@@ -191,7 +268,8 @@ TEST_F(FlowNewsTest, OlderNewsAndOlderAnswersAreDropped) {
   one_.siblings.hear(at(1060ms), wire::PacketNumber(10), *answer, kTrip);
   one_.siblings.hear(at(1060ms), wire::PacketNumber(9), OtherFlowsFrame{.answers = true}, kTrip);
   EXPECT_EQ(one_.tell(at(1100ms), news()).flows, 1);
-  one_.flow.hear(Client::at_server(at(1100ms)), wire::PacketNumber(0), FlowNewsFrame{.rate = 7});
+  one_.flow.hear(Client::at_server(at(1100ms)), wire::PacketNumber(0), FlowNewsFrame{.rate = 7}, 1e9,
+                 1 << 30);
   EXPECT_FALSE(one_.hear(at(1100ms)));
 }
 
@@ -201,6 +279,9 @@ TEST_F(ConnectionTest, TellsAClientOfTheOthersOfItsHost) {
   auto host = std::make_shared<Siblings>();
   connection_.tell_peer_of(host);
   settle();
+  receive({wire::FlowNewsFrame{.rate = 1000}, wire::PingFrame{}});
+  EXPECT_THAT(frames(), Not(Contains(StartsWith("OTHER_FLOWS")))) << "it has not said that it takes it";
+  receive({wire::SettingsFrame{{{1, 1472}, {3, wire::kFeatureFlowNews}}}});
   receive({wire::FlowNewsFrame{.rate = 1000}, wire::PingFrame{}});
   EXPECT_THAT(frames(), Contains(StartsWith("OTHER_FLOWS around=1 answers=1 flows=0 ")));
 }

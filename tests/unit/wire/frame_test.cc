@@ -117,7 +117,7 @@ TEST(Frames, FollowEachOtherInOnePayload) {
 TEST(Frames, OfUnknownTypesAreMalformed) {
   std::set<std::byte> known;
   for (const auto& sample : golden::frame_samples()) known.insert(encode(sample.frame, sample.form).front());
-  ASSERT_EQ(known.size(), 18u);
+  ASSERT_EQ(known.size(), 20u);
   for (unsigned type = 0; type < 256; ++type) {
     if (known.contains(static_cast<std::byte>(type))) continue;
     for (const std::byte filler : {std::byte{0}, std::byte{1}}) {
@@ -302,6 +302,39 @@ TEST(Parities, OutOfTheirLimitsAreMalformed) {
   EXPECT_TRUE(survives(kMessageBodyMax - 10, 10, 0, 10));
   EXPECT_FALSE(survives(kMessageBodyMax - 10, 11, 0, 10)) << "past the largest body";
   EXPECT_FALSE(survives(kVarintMax, 10, 0, 10));
+}
+
+TEST(FlowNews, OutOfTheirLimitsAreMalformed) {
+  const auto survives = [](FlowNewsFrame frame) { return decode_one(encode(frame)).has_value(); };
+  EXPECT_TRUE(
+      survives({.flows = kFlowsMax, .rate = kRateMax, .delivered = kVarintMax, .capacity = kRateMax}));
+  EXPECT_TRUE(survives({.base_us = kFlowTimeMax, .queue_us = kFlowTimeMax, .emptied_us = kFlowTimeMax}));
+  EXPECT_FALSE(survives({.flows = 0}));
+  EXPECT_FALSE(survives({.flows = kFlowsMax + 1}));
+  EXPECT_FALSE(survives({.rate = kRateMax + 1}));
+  EXPECT_FALSE(survives({.capacity = kRateMax + 1}));
+  EXPECT_FALSE(survives({.base_us = kFlowTimeMax + 1}));
+  EXPECT_FALSE(survives({.queue_us = kFlowTimeMax + 1}));
+  EXPECT_FALSE(survives({.emptied_us = kFlowTimeMax + 1}));
+}
+
+TEST(OtherFlows, OutOfTheirLimitsAreMalformed) {
+  const auto survives = [](OtherFlowsFrame frame) { return decode_one(encode(frame)).has_value(); };
+  EXPECT_TRUE(survives({.around = kOtherFlowsMax, .answers = true, .flows = 2, .parts = 2 * kPartUnits}));
+  EXPECT_TRUE(
+      survives({.rate = kRateMax, .rate_of_all = kRateMax, .capacity = kRateMax, .ahead = kVarintMax}));
+  EXPECT_FALSE(survives({.around = 0})) << "itself is one";
+  EXPECT_FALSE(survives({.around = kOtherFlowsMax + 1}));
+  EXPECT_FALSE(survives({.flows = kOtherFlowsMax + 1}));
+  EXPECT_FALSE(survives({.flows = 2, .parts = 2 * kPartUnits + 1}));
+  EXPECT_FALSE(survives({.rate = kRateMax + 1}));
+  EXPECT_FALSE(survives({.rate_of_all = kRateMax + 1}));
+  EXPECT_FALSE(survives({.capacity = kRateMax + 1}));
+  EXPECT_FALSE(survives({.emptied_us = kFlowTimeMax + 1}));
+  EXPECT_FALSE(survives({.ahead = 1, .behind = 1})) << "one of the two";
+  Bytes bytes = encode(OtherFlowsFrame{});
+  bytes[2] = std::byte{2};
+  EXPECT_FALSE(decode_one(bytes)) << "neither yes nor no";
 }
 
 TEST(AddressTokens, HaveFromOneToTheAgreedBytes) {

@@ -37,16 +37,17 @@ CPU_GOAL = 1  # percent of one core: what can be told from nothing with clock ti
 CONNECT_SECONDS = 300
 COPY_SECONDS = 300
 SAMPLE_SECONDS = 0.05
-NICE = 19  # the clients stand for as many machines, and would leave the server a hundredth of this one
+# Who sends stands for as many machines: 64 that copy into memory would leave the server a hundredth of this one.
+NICE = {OUT: 0, INTO: 19}
 
 
-def copy_all(files, copies, arrived):
+def copy_all(files, copies, arrived, nice):
     """Copies each file, all from one moment on: starting so many programs takes a second by itself. Seconds of each from
     that moment to its exit, and the sizes of what had `arrived` of each when the first was done."""
     gate, opener = os.pipe()
     with contextlib.ExitStack() as stack:
         try:
-            runs = [popen_in(None, ["nice", "-n", str(NICE), "sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh", file, copy], stdin=gate)
+            runs = [popen_in(None, ["nice", "-n", str(nice), "sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh", file, copy], stdin=gate)
                     for file, copy in zip(files, copies)]
             for run in runs:
                 stack.callback(stop, run, signal.SIGKILL)
@@ -84,12 +85,12 @@ def busy_mounts(count, size, direction):
             arrived = [folder / target / f"copy{number}" for number in range(count)]
             wan = stack.enter_context(line.wan())
             server = stack.enter_context(Tuskd(wan, folder / "export"))
-            mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE)) for _ in range(count)]
+            mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE[direction])) for _ in range(count)]
             places = {"near": [folder / "near"] * count, "export": [mount.path for mount in mounts]}
             files = [place / f"file{number}" for number, place in enumerate(places[source])]
             copies = [place / f"copy{number}" for number, place in enumerate(places[target])]
             with Progress(wan):
-                seconds, sizes = copy_all(files, copies, arrived)
+                seconds, sizes = copy_all(files, copies, arrived, NICE[direction])
             queue = wan.stats()["ba" if direction == OUT else "ab"]["queue_ms"]
             for copy, digest in zip(arrived, wanted):
                 check_digest(copy, digest)

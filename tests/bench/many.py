@@ -128,7 +128,7 @@ def idle(count, seconds):
                 cpu, packets = sum(cpu_seconds(pids)) - cpu, wan.stats()["ba"]["packets_in"] - packets
         cell.add(f"{count} idle clients: memory of the server for each", (after - before) / count, "KiB",
                  at_most=KIB_GOAL, note=f"{before >> 10} to {after >> 10} MiB")
-        cell.add(f"{count} idle clients: CPU of the server", cpu / seconds * 100, "% of one core", at_most=CPU_GOAL,
+        cell.add(f"{count} idle clients: CPU of the server", round(cpu / seconds * 100, 2), "% of one core", at_most=CPU_GOAL,
                  note=f"over {seconds} s; {packets / seconds:.0f} packets a second sent by it")
     return measure
 

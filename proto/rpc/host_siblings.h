@@ -1,4 +1,5 @@
-// Which flows go to the same host: one Siblings for each address that there are connections to.
+// Which flows go to the same host, or come from it: one Siblings for each address that there are connections
+// to.
 //
 // Thread-safe, and so is what it gives out: the flows of a host are on several shards.
 #pragma once

@@ -2,8 +2,8 @@
 
     ./dev bench many [--quick]
 
-64 mounts (16 with --quick) each copy a file of their own at once across 1 Gbit/s and 20 ms, out of the mount and then
-into it: they should finish within 5 % of each other, with Jain's index of what each had when the first was done at
+64 mounts (16 with --quick) each copy a file of their own at once across 20 ms, out of the mount at 1 Gbit/s and then
+into it at 500 Mbit/s, which two cores can fill with 64 that send: they should finish within 5 % of each other, with Jain's index of what each had when the first was done at
 least 0.95, and together fill the line.
 A thousand idle clients are connections without FUSE, each with its own key, session and socket (idle_clients): what the
 server holds for them is the growth of its resident memory, its CPU is looked at for ten seconds.

@@ -100,7 +100,7 @@ TEST(Fairness, EightFlowsThatJoinOnASlowerLine) {
 
 // One run in four has a flow or two that insist against the others.
 TEST(Fairness, SixteenFlowsAtOnce) {
-  constexpr int kSeeds = kSanitized ? 2 : 8;
+  constexpr int kSeeds = kSanitized ? 2 : 16;
   double sum = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
     SimOptions options = line(2, static_cast<std::uint64_t>(seed));
@@ -119,7 +119,7 @@ TEST(Fairness, SixteenFlowsAtOnce) {
     sum += index;
   }
   std::printf("  mean of %d runs: %.3f\n", kSeeds, sum / kSeeds);
-  EXPECT_GE(sum / kSeeds, 0.87);
+  EXPECT_GE(sum / kSeeds, 0.9);
 }
 
 TEST(Fairness, AloneItKeepsTheQueueShortWhateverTheBuffer) {

@@ -208,28 +208,27 @@ TEST_F(FlowNewsTest, WhoAsksAllTheTimeIsAnsweredNowAndThen) {
 }
 
 TEST_F(FlowNewsTest, NobodyHasSentMoreThanHasArrived) {
-  one_.flow.hear(at(1s), wire::PacketNumber(0),
-                 FlowNewsFrame{.rate = wire::kRateMax,
-                               .delivered = 1ull << 60,
-                               .capacity = 50'000'000,
-                               .base_us = 50'000,
-                               .queue_us = 10'000},
-                 5000, 70'000);
-  (void)one_.flow.take_answer(at(1s));
-  one_.flow.hear(at(1010ms), wire::PacketNumber(1),
-                 FlowNewsFrame{.rate = wire::kRateMax,
-                               .delivered = 1ull << 61,
-                               .capacity = 50'000'000,
-                               .base_us = 50'000,
-                               .queue_us = 10'000},
-                 5000, 90'000);
-  (void)one_.flow.take_answer(at(1010ms));
+  const auto claims = [&](Duration when, std::uint64_t number, ByteCount arrived) {
+    one_.flow.hear(at(when), wire::PacketNumber(number),
+                   FlowNewsFrame{.rate = wire::kRateMax,
+                                 .delivered = (1ull << 60) * (number + 1),
+                                 .capacity = 50'000'000,
+                                 .base_us = 50'000,
+                                 .queue_us = 10'000},
+                   5000, arrived);
+    (void)one_.flow.take_answer(at(when));
+  };
+  claims(1s, 0, 70'000);
+  claims(1010ms, 1, 90'000);
   auto now = news();
   now.now = at(1010ms);
   int name = 0;
   const auto others = host_->tell(&name, now);
   EXPECT_EQ(others.flows, 1);
   EXPECT_EQ(others.rate, 5000);
+  claims(1020ms, 2, 110'000);
+  // Of the 40,000 that have arrived since it was first heard of half was the part of who came a moment later.
+  EXPECT_DOUBLE_EQ(host_->tell(&name, now).ahead, -20'000);
 }
 
 TEST_F(FlowNewsTest, TheSameHostAgainIsNoChange) {

@@ -3,6 +3,7 @@
 import contextlib
 
 from lib.measuring import check_digest, timed
+from lib.warm_memory import warm_memory
 from harness import HarnessError, Mount, Tuskd, wait_until
 from progress import Progress
 
@@ -38,7 +39,7 @@ def copy_large(wan, mount, folder, name, size, wanted, direction, limit):
     else:
         source, target, arrived = folder / "export" / name, mount.path / "copy", folder / "export" / "copy"
     try:
-        with Progress(wan):
+        with warm_memory(2 * size), Progress(wan):  # the file that is written, and the mount's pages of the other
             seconds = timed(["cp", source, target], limit).seconds
         if arrived.stat().st_size != size:
             raise HarnessError(f"{arrived.stat().st_size} of {size} bytes arrived")

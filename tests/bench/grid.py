@@ -11,7 +11,11 @@ simulator adds what no emulator on one machine carries: 10 Gbit/s, and the corne
 --baselines runs iperf3 (CUBIC and BBR), scp, sshfs and rclone mount on the very same emulated paths, in between.
 """
 
+import contextlib
+import dataclasses
+import pathlib
 import sys
+import tempfile
 
 from lib import baselines, drawing, simulator
 from lib.lines import Line, parse_rate, parse_size, rate_text, size_text
@@ -47,14 +51,28 @@ def cell_name(rtt, loss):
     return f"{rtt:g} ms, {loss:g} %"
 
 
-def tusk_cell(line, direction, size):
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The file that all cells copy: folder/export/far. No cell leaves anything of it in a cache that the next one sees."""
+
+    folder: pathlib.Path
+    size: int
+    digest: str
+
+
+@contextlib.contextmanager
+def one_source(size):
+    with memory_folder(2 * size + (size >> 1)) as folder:
+        yield Source(folder, size, make_random_file(folder / "export" / "far", size))
+
+
+def tusk_cell(line, direction, source):
     def measure(cell):
+        size = source.size
         limit = 60 + SLOWEST * size * 8e-6 / line.limit
-        with memory_folder(2 * size + (size >> 1)) as folder:
-            wanted = make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount):
-                mbit = copy_large(wan, mount, folder, "far", size, wanted, direction, limit)
-                way = wan.settled_stats()["ba" if direction == OUT else "ab"]
+        with mounted(line, source.folder / "export") as (wan, _, mount):
+            mbit = copy_large(wan, mount, source.folder, "far", size, source.digest, direction, limit)
+            way = wan.settled_stats()["ba" if direction == OUT else "ab"]
         share = mbit / line.limit
         cell.details.update(share=share, mbit=mbit, path=way)
         cell.add(f"{cell_name(line.rtt, line.loss * 100)}, cp {direction} the mount", share * 100, "% of the limit",
@@ -63,20 +81,20 @@ def tusk_cell(line, direction, size):
     return measure
 
 
-def remembered_cell(line, direction, size):
+def remembered_cell(line, direction, source):
     """The goal is a time here: the limit's, three round trips, and 0.2 s."""
     def measure(cell):
+        size, folder = source.size, source.folder
         limit = 60 + SLOWEST * size * 8e-6 / line.limit
         first_size = min(size, FIRST_SIZE)
-        with memory_folder(2 * size + (size >> 1) + 3 * first_size) as folder:
-            wanted = make_random_file(folder / "export" / "far", size)
-            wanted_first = make_random_file(folder / "export" / "first", first_size)
+        wanted_first = make_random_file(folder / "export" / "first", first_size)
 
-            def first(wan, mount):
-                copy_large(wan, mount, folder, "first", first_size, wanted_first, direction, limit)
+        def first(wan, mount):
+            copy_large(wan, mount, folder, "first", first_size, wanted_first, direction, limit)
 
-            with mounted_again(line, folder / "export", folder / "state", first) as (wan, _, mount):
-                mbit = copy_large(wan, mount, folder, "far", size, wanted, direction, limit)
+        with tempfile.TemporaryDirectory() as state, \
+                mounted_again(line, folder / "export", pathlib.Path(state), first) as (wan, _, mount):
+            mbit = copy_large(wan, mount, folder, "far", size, source.digest, direction, limit)
         seconds, least = size * 8e-6 / mbit, size * 8e-6 / line.limit
         cell.details.update(share=mbit / line.limit, mbit=mbit, seconds=seconds)
         cell.add(f"{cell_name(line.rtt, line.loss * 100)}, known path, cp {direction} the mount", seconds, "s",
@@ -86,9 +104,10 @@ def remembered_cell(line, direction, size):
     return measure
 
 
-def baseline_cell(arguments, line, direction, size, missing):
+def baseline_cell(arguments, line, direction, source, missing):
     """All other programs on one path, one after the other."""
     def measure(cell):
+        size, folder = source.size, source.folder
         seconds = QUICK_TCP_SECONDS if arguments.quick else TCP_SECONDS
 
         def add(method, mbit):
@@ -96,16 +115,14 @@ def baseline_cell(arguments, line, direction, size, missing):
             cell.add(f"{cell_name(line.rtt, line.loss * 100)}, {method}, {direction}", mbit / line.limit * 100,
                      "% of the limit", note=f"{mbit:.1f} Mbit/s in {seconds} s at most")
 
-        with memory_folder(2 * size + (size >> 1)) as folder, line.wan(tcp="bbr") as wan:
+        with line.wan(tcp="bbr") as wan, tempfile.TemporaryDirectory() as ssh:
             if "iperf3" not in missing:
                 for control in baselines.CONTROLS:
                     add(f"TCP {control.upper()}", baselines.iperf3(wan, control, seconds, direction == OUT)[0])
             if "scp" in missing:
                 return
-            make_random_file(folder / "export" / "far", size)
-            (folder / "ssh").mkdir()
             near, far = folder / "near" / "copy", folder / "export" / "copy"
-            with baselines.ssh_server(wan, folder / "ssh") as server:
+            with baselines.ssh_server(wan, pathlib.Path(ssh)) as server:
                 command = server.scp(server.remote(folder / "export" / "far"), near) if direction == OUT else \
                     server.scp(folder / "export" / "far", server.remote(far))
                 result = near if direction == OUT else far
@@ -197,14 +214,15 @@ def main():
     missing = baselines.missing() if arguments.baselines else {}
     for method, why in missing.items():
         print(f"{method}: {why}")
-    for rtt, loss in cells if "mounted" not in arguments.skip else ():
-        line = Line(rate=arguments.rate, rtt=rtt, loss=loss / 100, mtu=arguments.mtu)
-        for direction in directions:
-            cell = remembered_cell if arguments.remembered else tusk_cell
-            session.cell(f"tusk {cell_name(rtt, loss)} {direction}", cell(line, direction, size))
-            if arguments.baselines:
-                session.cell(f"baselines {cell_name(rtt, loss)} {direction}",
-                             baseline_cell(arguments, line, direction, size, missing))
+    if "mounted" not in arguments.skip:
+        with one_source(size) as source:
+            for line in (Line(rate=arguments.rate, rtt=rtt, loss=loss / 100, mtu=arguments.mtu) for rtt, loss in cells):
+                for direction in directions:
+                    name = f"{cell_name(line.rtt, line.loss * 100)} {direction}"
+                    cell = remembered_cell if arguments.remembered else tusk_cell
+                    session.cell(f"tusk {name}", cell(line, direction, source))
+                    if arguments.baselines:
+                        session.cell(f"baselines {name}", baseline_cell(arguments, line, direction, source, missing))
     for line, simulated_size in simulated_lines(arguments) if "simulated" not in arguments.skip else ():
         session.cell(f"simulated {line}", simulated_cell(line, simulated_size))
     draw(session, arguments, directions, cells)

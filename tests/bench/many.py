@@ -3,10 +3,11 @@
     ./dev bench many [--quick]
 
 64 mounts (16 with --quick) each copy a file of their own at once across 20 ms, out of the mount at 1 Gbit/s and then
-into it at 500 Mbit/s, which two cores can fill with 64 that send: they should finish within 5 % of each other, with Jain's index of what each had when the first was done at
-least 0.95, and together fill the line.
+into it at 500 Mbit/s, which two cores can fill with 64 that send: they should finish within 5 % of each other, with
+Jain's index of what each had when the first was done at least 0.95, and together fill the line. Each mount has 64 MiB of
+cache, since they share one machine's memory.
 A thousand idle clients are connections without FUSE, each with its own key, session and socket (idle_clients): what the
-server holds for them is the growth of its resident memory, its CPU is looked at for ten seconds.
+server holds for them is the growth of its resident memory, its CPU is looked at for a minute (ten seconds with --quick).
 """
 
 import concurrent.futures
@@ -29,7 +30,7 @@ LINES = {OUT: Line(rtt=20), INTO: Line(rate=500, rtt=20)}
 MOUNTS, QUICK_MOUNTS = 64, 16
 FILE, TINY_FILE = 64 << 20, 1 << 20
 IDLE = 1000
-IDLE_SECONDS = 10
+IDLE_SECONDS, QUICK_IDLE_SECONDS = 60, 10
 SETTLE_SECONDS = 3  # until the handshakes' memory is used again or given back
 SPREAD_GOAL, JAIN_GOAL = 5, 0.95
 KIB_GOAL = 64
@@ -47,8 +48,8 @@ def copy_all(files, copies, arrived, nice):
     gate, opener = os.pipe()
     with contextlib.ExitStack() as stack:
         try:
-            runs = [popen_in(None, ["nice", "-n", str(nice), "sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh", file, copy], stdin=gate)
-                    for file, copy in zip(files, copies)]
+            command = ["nice", "-n", str(nice), "sh", "-c", 'read -r _; exec cp "$1" "$2"', "sh"]
+            runs = [popen_in(None, [*command, file, copy], stdin=gate) for file, copy in zip(files, copies)]
             for run in runs:
                 stack.callback(stop, run, signal.SIGKILL)
         finally:
@@ -85,7 +86,8 @@ def busy_mounts(count, size, direction):
             arrived = [folder / target / f"copy{number}" for number in range(count)]
             wan = stack.enter_context(line.wan())
             server = stack.enter_context(Tuskd(wan, folder / "export"))
-            mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE[direction])) for _ in range(count)]
+            mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE[direction]))
+                      for _ in range(count)]
             places = {"near": [folder / "near"] * count, "export": [mount.path for mount in mounts]}
             files = [place / f"file{number}" for number, place in enumerate(places[source])]
             copies = [place / f"copy{number}" for number, place in enumerate(places[target])]
@@ -165,7 +167,8 @@ def main():
     for direction in DIRECTIONS:
         session.cell(f"{count} mounts, {direction}", busy_mounts(count, TINY_FILE if arguments.tiny else FILE, direction))
     clients = 20 if arguments.tiny else IDLE
-    session.cell(f"{clients} idle clients", idle(clients, 1 if arguments.tiny else IDLE_SECONDS))
+    seconds = 1 if arguments.tiny else QUICK_IDLE_SECONDS if few else IDLE_SECONDS
+    session.cell(f"{clients} idle clients", idle(clients, seconds))
     return session.finish()
 
 

@@ -3,8 +3,8 @@
     ./dev bench rough [--quick]
 
 1 Gbit/s and 100 ms with burst loss (Gilbert, mean 8 and 50 packets), reordering, jitter, duplication, corruption, a
-return channel of a hundredth of the rate; and a satellite at 1000 ms. In the simulator, and through a mount (cp, from
-its start to its exit, what arrived compared by hash). The goal is 90 % of the limit in each: rate x (1 - what the path
+return channel of a hundredth of the rate; and a satellite at 1000 ms. In the simulator, and through a mount, out of it
+and into it (cp, from its start to its exit, what arrived compared by hash). The goal is 90 % of the limit in each: rate x (1 - what the path
 loses) x payload/MTU.
 """
 
@@ -28,7 +28,7 @@ class Rough:
     name: str
     line: Line
     lost: float = 0
-    sides: tuple = (OUT,)
+    sides: tuple = (OUT, INTO)  # of the mounted ones
     simulated: tuple = ()  # more arguments of tusk-sim
     size_divisor: int = 1
 
@@ -48,9 +48,11 @@ PATHS = (
     rough("jitter of 10 ms each way", ("jitter", "10ms")),
     rough("1 % duplicated", ("duplicate", "1%")),
     rough("0.1 % corrupted", ("corrupt", "0.1%"), lost=0.001, simulated=("--secure",)),
-    rough("return channel of 10 Mbit/s, out", ("ab_rate", "10mbit")),
+    rough("return channel of 10 Mbit/s, out", ("ab_rate", "10mbit"), sides=(OUT,)),
     rough("return channel of 10 Mbit/s, into", ("ba_rate", "10mbit"), sides=(INTO,), simulated=("--store",)),
     Rough("satellite: 100 Mbit/s, 1000 ms, 0.1 %", Line(rate=100, rtt=1000, loss=0.001), size_divisor=3),
+    Rough("satellite with a return channel of 1 Mbit/s",
+          Line(rate=100, rtt=1000, loss=0.001, more=(("ab_rate", "1mbit"),)), sides=(OUT,), size_divisor=3),
 )
 
 

@@ -94,6 +94,19 @@ TEST(RoughPath, AReturnChannelOfAHundredthIsEnough) {
   EXPECT_GE(rate_of_a_gigabyte(options), 0.9 * static_cast<double>(kGbit) * 1434 / 1500);
 }
 
+// TIXway stayed flat up to 1000 ms and over a satellite whose return channel is narrow (IRT 2012).
+TEST(RoughPath, ASatelliteIsFull) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
+  for (const std::uint64_t back : {100 * kMbit, kMbit}) {
+    SimOptions options = symmetric_path(100 * kMbit, 1000ms, 0.001, 100ms, 11);
+    options.handshake_rtt = 1000ms;
+    options.path.to_server.rate = back;
+    const double share = rate_of_a_gigabyte(options) / (100e6 * 0.999 * 1434 / 1500);
+    std::printf("  return channel of %lu Mbit/s: %.1f %% of the limit\n", back / kMbit, 100 * share);
+    EXPECT_GE(share, 0.9);
+  }
+}
+
 // A switch's buffer may be shorter than the queue that we mean to keep.
 TEST(RoughPath, AShortBufferIsLearntAndNotOverrunForEver) {
   if (kSanitized) GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";

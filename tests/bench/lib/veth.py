@@ -1,4 +1,5 @@
-"""Two network namespaces joined by a plain veth pair: no path in between, so that only the two ends cost anything."""
+"""Two network namespaces joined by a plain veth pair: no path in between, so that only the two ends cost anything. Their
+loopbacks have the same MTU."""
 
 import os
 import subprocess
@@ -25,7 +26,7 @@ class Veth:
             for name, address in ((self.ns_a, self.ip_a), (self.ns_b, self.ip_b)):
                 _ip("-n", name, "address", "add", f"{address}/24", "dev", "veth0")
                 for device in ("lo", "veth0"):
-                    _ip("-n", name, "link", "set", device, "up")
+                    _ip("-n", name, "link", "set", device, "mtu", str(self.mtu), "up")
         except BaseException:
             self.__exit__()
             raise

@@ -1,0 +1,78 @@
+// How soon a path that nobody knows anything about is full: from the first request of a mount that has just
+// come about to the end of the first round trip that carried nine tenths of the capacity. In virtual time.
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <string>
+
+#include "tests/simulation/vocabulary.h"
+
+namespace tusk::simulation {
+namespace {
+
+struct Path {
+  std::uint64_t rate;
+  Duration rtt;
+  double loss;
+  Kind kind;
+};
+
+std::string name_of(const Path& path) {
+  return std::to_string(path.rate / kMbit) + "Mbit" + std::to_string(path.rtt / 1ms) + "ms" +
+         std::to_string(static_cast<int>(path.loss * 1e4 + 0.5)) + "In10000Lost" +
+         (path.kind == Kind::kFetch ? "Fetch" : "Store");
+}
+
+// The cells of Kachan and Siemens, both ways; the widest and the longest besides.
+std::vector<Path> paths() {
+  std::vector<Path> paths;
+  for (const Kind kind : {Kind::kFetch, Kind::kStore}) {
+    for (const Duration rtt :
+         {Duration(200us), Duration(50ms), Duration(100ms), Duration(150ms), Duration(200ms)})
+      for (const double loss : {0.0, 0.001, 0.003, 0.005, 0.01}) paths.push_back({kGbit, rtt, loss, kind});
+    paths.push_back({10 * kGbit, 100ms, 0.001, kind});
+    // Of what is stored a server lets 256 MiB be on their way, which is just what this path holds.
+    if (kind == Kind::kFetch) paths.push_back({10 * kGbit, 200ms, 0.01, kind});
+    paths.push_back({100 * kMbit, 1000ms, 0.001, kind});
+  }
+  return paths;
+}
+
+class FastStart : public testing::TestWithParam<Path> {};
+
+TEST_P(FastStart, IsFullWithinSixRoundTrips) {
+  const Path& path = GetParam();
+  if (kSanitized && path.rate > kGbit)
+    GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
+  SimOptions options = symmetric_path(path.rate, path.rtt, path.loss, 100ms, 11);
+  options.handshake_rtt = path.rtt;
+  options.connection.credit.request_bytes_later = 256 * kMiB;  // as a server gives
+  SimPair pair(options);
+  const Role receiver = path.kind == Kind::kFetch ? Role::kClient : Role::kServer;
+  const double wanted =
+      0.9 * (1 - path.loss) * static_cast<double>(path.rate) / 8 * to_seconds(path.rtt) * 1472 / 1500;
+  // What had arrived at each of the last kLooks times, which are a round trip.
+  constexpr std::size_t kLooks = 40;
+  std::deque<ByteCount> arrived;
+  Duration full{};
+  pair.every(path.rtt / kLooks, [&] {
+    arrived.push_back(pair.connection(receiver)->stats().bytes_received);
+    if (arrived.size() <= kLooks) return;
+    if (full == Duration(0) && static_cast<double>(arrived.back() - arrived.front()) >= wanted)
+      full = pair.elapsed();
+    arrived.pop_front();
+  });
+  pair.traffic().stream(1000 * kGiB, 2 * kGiB, path.kind);
+  // Below a millisecond trains and timers are what takes the time.
+  const Duration limit = std::max<Duration>(6 * path.rtt, 20ms);
+  EXPECT_TRUE(pair.run_until([&] { return full > Duration(0); }, 2 * limit));
+  std::printf("  %.1f ms, %.1f round trips\n", to_seconds(full) * 1e3,
+              to_seconds(full) / to_seconds(path.rtt));
+  EXPECT_LE(full, limit);
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, FastStart, testing::ValuesIn(paths()),
+                         [](const auto& path) { return name_of(path.param); });
+
+}  // namespace
+}  // namespace tusk::simulation

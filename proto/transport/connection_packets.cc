@@ -44,6 +44,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   if (state_ == State::kClosed) return std::nullopt;
 
   repeat_urgent(now);
+  pacer_.note_wish(now, exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window());
   // Room for less than any packet: the address is not proven, see rpc/transmit.h.
   const bool limited = payload.size() < wire::kDatagramSizeMax - kOverhead;
   const bool data_allowed = may_send_data(now);

@@ -146,7 +146,7 @@ TEST(RoughPath, BusyMachinesCostLittleMoreThanTheirTime) {
     Duration length;
     double share;
   };
-  for (const Busy& busy : {Busy{5ms, 0.94}, Busy{10ms, 0.89}}) {
+  for (const Busy& busy : {Busy{5ms, 0.96}, Busy{10ms, 0.93}}) {
     SimOptions options = symmetric_path(kGbit, 100ms, 0.001, 100ms, 11);
     options.handshake_rtt = 100ms;
     options.stall_every = 100ms;

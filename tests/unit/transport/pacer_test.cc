@@ -98,16 +98,48 @@ TEST(Pacer, ASlowSenderStillGetsAFewPacketsTogether) {
   EXPECT_LE(sent.burst_max, kBurstBytesMin + 2 * kPacket);
 }
 
-TEST(Pacer, AfterALongSleepItCatchesUpOnlySoMuch) {
-  Pacer pacer;
-  (void)send_until(pacer, at(1s), at(2s), kLine, on_time);
+// All that goes at one moment.
+ByteCount burst_at(Pacer& pacer, TimePoint now) {
   ByteCount burst = 0;
-  while (pacer.ready(at(10s))) {
-    pacer.on_sent(at(10s), kPacket, kLine, burst_of(kLine));
+  while (pacer.ready(now)) {
+    pacer.note_wish(now, true);
+    pacer.on_sent(now, kPacket, kLine, burst_of(kLine));
     burst += kPacket;
   }
-  EXPECT_LE(burst, bytes_at(kLine, Pacer::kCatchUp + kBurst) + kPacket);
-  EXPECT_GE(burst, bytes_at(kLine, Pacer::kCatchUp));
+  return burst;
+}
+
+void expect_caught_up(ByteCount burst, Duration time) {
+  EXPECT_LE(burst, bytes_at(kLine, time + kBurst) + kPacket);
+  EXPECT_GE(burst, bytes_at(kLine, time));
+}
+
+TEST(Pacer, AfterARestItCatchesUpOnlySoMuch) {
+  Pacer pacer;
+  (void)send_until(pacer, at(1s), at(2s), kLine, on_time);
+  pacer.note_wish(at(2s), false);
+  expect_caught_up(burst_at(pacer, at(10s)), Pacer::kRest);
+}
+
+// A busy machine woke it too late: what it waited for was the pacer.
+TEST(Pacer, WhoWokeLateCatchesUpMore) {
+  Pacer pacer;
+  (void)burst_at(pacer, at(2s));
+  const TimePoint due = pacer.next();
+  pacer.note_wish(at(2s), true);
+  EXPECT_FALSE(pacer.ready(at(2s)));
+  expect_caught_up(burst_at(pacer, due + 6ms), 6ms);
+  pacer.note_wish(due + 6ms, true);
+  expect_caught_up(burst_at(pacer, at(10s)), Pacer::kCatchUp);
+}
+
+// A window that opens is no late waking, even if the pacer was waited for before it closed.
+TEST(Pacer, WhoHadNoWindowBeginsLikeAfterARest) {
+  Pacer pacer;
+  (void)burst_at(pacer, at(2s));
+  pacer.note_wish(at(2s), true);
+  pacer.note_wish(pacer.next(), false);
+  expect_caught_up(burst_at(pacer, at(10s)), Pacer::kRest);
 }
 
 TEST(Pacer, IsReadyAtTheStart) {

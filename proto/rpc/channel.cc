@@ -320,7 +320,8 @@ void ChannelOverUdp::resume_when_writable() {
     blocked_ = !queue_.flush(socket_, [this](const io::Address&, std::size_t size) {
       if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
     });
-    if (blocked_) resume_when_writable();
+    if (blocked_) return resume_when_writable();
+    if (auto* open = connection()) open->hold_back();
   };
   if (auto waiting = reactor_->wait_writable_once(socket_.fd(), resume); !waiting)
     spdlog::error("cannot wait for the socket: {}", waiting.error().message());

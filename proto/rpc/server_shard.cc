@@ -153,6 +153,7 @@ void ServerShard::process(ServerLink& link, TimePoint now) {
   if (!blocked_[link.socket]) {
     const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
     ByteCount* budget = link.unproven() ? &link.unproven_budget : nullptr;
+    if (budget && link.secure->established()) link.secure->connection().hold_back();
     if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big,
                   budget))
       blocked_[link.socket] = true;
@@ -312,15 +313,20 @@ void ServerShard::flush(std::size_t socket) {
   if (blocked_[socket]) {
     const auto resume = [this, socket] {
       flush(socket);
-      if (blocked_[socket]) return;
-      for (auto& [id, link] : links_)
-        if (link->socket == socket) mark(*link);
+      if (!blocked_[socket]) resume_links(socket);
     };
     if (auto waiting = reactor_->wait_writable_once(sockets_[socket].fd(), resume); !waiting)
       spdlog::error("cannot wait for the socket: {}", waiting.error().message());
   } else if (was_blocked) {
-    for (auto& [id, link] : links_)
-      if (link->socket == socket) mark(*link);
+    resume_links(socket);
+  }
+}
+
+void ServerShard::resume_links(std::size_t socket) {
+  for (auto& [id, link] : links_) {
+    if (link->socket != socket) continue;
+    if (link->secure->established()) link->secure->connection().hold_back();
+    mark(*link);
   }
 }
 

@@ -115,6 +115,7 @@ class ServerShard {
   void welcome(ServerLink& link, TimePoint now);
   void let_in(ServerLink& link, const Answer::Entry& entry);
   void flush(std::size_t socket);
+  void resume_links(std::size_t socket);  // that has become writable
   void handle_too_big(const io::Address& to, std::size_t size);
   void retime(ServerLink& link);
   void arm_timer();

@@ -74,6 +74,8 @@ class CongestionController {
   [[nodiscard]] virtual double pacing_rate() const = 0;
   // Bytes that may leave in one go.
   [[nodiscard]] virtual ByteCount burst() const = 0;
+  // Of what a busy machine could not send in time, so much may leave at once; within the pacer's bounds.
+  [[nodiscard]] virtual Duration catch_up() const { return Duration(0); }
   // What leaves together is a train, whose dispersion it wants to know.
   [[nodiscard]] virtual bool measures_trains() const { return false; }
   // Bytes of a train that would tell more of a line at rest than is known; 0: none would.

@@ -153,6 +153,8 @@ class Connection {
 
   // ------------------------------------------------ time
   // A client that wants to be heard more often than the configuration says, also when it asks for nothing.
+  // What is not sent now does not wait for the pacer: the socket is full, or the address not proven yet.
+  void hold_back() { pacer_.rest(); }
   void keep_alive_at_least_every(Duration interval) { keep_alive_max_ = std::max(interval, kKeepAliveMin); }
   [[nodiscard]] TimePoint next_timeout() const;
   void handle_timeout(TimePoint now);

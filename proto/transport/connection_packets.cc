@@ -140,7 +140,7 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
       idle_ += now - *std::exchange(idle_since_, std::nullopt);
       if (exchanges_.unsent_bytes() >= kDemand) congestion_->handle_demand(now, rtt_);
     }
-    pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst());
+    pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst(), congestion_->catch_up());
     last_eliciting_sent_ = now;
   }
   last_sent_ = now;

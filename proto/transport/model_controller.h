@@ -36,6 +36,8 @@ class ModelController final : public CongestionController {
   [[nodiscard]] ByteCount window() const override { return window_; }
   [[nodiscard]] double pacing_rate() const override { return pacing_rate_; }
   [[nodiscard]] ByteCount burst() const override;
+  // As much as its queue, which has run empty meanwhile: there is room for it.
+  [[nodiscard]] Duration catch_up() const override { return own_queue(); }
   [[nodiscard]] bool measures_trains() const override { return sends_trains(); }
   [[nodiscard]] ByteCount probe_train() const override;
   [[nodiscard]] double bandwidth() const override;

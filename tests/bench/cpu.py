@@ -6,7 +6,8 @@ Reads a 4 GiB file (1 GiB with --quick) that the server has in memory through th
 Mbit/s, and the user and kernel CPU seconds per GiB of tusk and of tuskd, from /proc/PID/stat. Everything runs on the
 same cores: what the two sides have to share. With --baselines the same for iperf3 over TCP, scp, sshfs and rclone
 mount in the same run. With perf installed another read is profiled: the ten largest costs. Also the transport alone,
-memory to memory, and the peak memory of both sides at 1 Gbit/s and 200 ms.
+memory to memory, and the peak memory of both sides at 1 Gbit/s and 200 ms, and at 2000 ms, where as many bytes are on their
+way as at 10 Gbit/s and 200 ms (in a tenth of the packets a second).
 """
 
 import collections
@@ -231,7 +232,7 @@ def transport_cell(tiny):
             name = "read" if "Read" in run["name"] else "write"
             size = run["bytes_per_second"] * run["real_time"] / 1e3
             cell.add(f"the transport alone, memory to memory, {name}", run["bytes_per_second"] * 8e-6, "Mbit/s",
-                     at_least=TRANSPORT_GOAL,
+                     at_least=None if tiny else TRANSPORT_GOAL,
                      note=f"both sides {per_gib(run['cpu_time'] / 1e3, size):.2f} CPU s/GiB, loopback, datagrams of "
                           f"{run['mtu']:.0f} bytes")
     return measure

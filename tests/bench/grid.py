@@ -62,7 +62,7 @@ class Source:
 
 @contextlib.contextmanager
 def one_source(size):
-    with memory_folder(2 * size + (size >> 1)) as folder:
+    with memory_folder(2 * size + (size >> 1) + 2 * FIRST_SIZE) as folder:
         yield Source(folder, size, make_random_file(folder / "export" / "far", size))
 
 
@@ -92,9 +92,12 @@ def remembered_cell(line, direction, source):
         def first(wan, mount):
             copy_large(wan, mount, folder, "first", first_size, wanted_first, direction, limit)
 
-        with tempfile.TemporaryDirectory() as state, \
-                mounted_again(line, folder / "export", pathlib.Path(state), first) as (wan, _, mount):
-            mbit = copy_large(wan, mount, folder, "far", size, source.digest, direction, limit)
+        try:
+            with tempfile.TemporaryDirectory() as state, \
+                    mounted_again(line, folder / "export", pathlib.Path(state), first) as (wan, _, mount):
+                mbit = copy_large(wan, mount, folder, "far", size, source.digest, direction, limit)
+        finally:
+            (folder / "export" / "first").unlink()
         seconds, least = size * 8e-6 / mbit, size * 8e-6 / line.limit
         cell.details.update(share=mbit / line.limit, mbit=mbit, seconds=seconds)
         cell.add(f"{cell_name(line.rtt, line.loss * 100)}, known path, cp {direction} the mount", seconds, "s",
@@ -127,7 +130,6 @@ def baseline_cell(arguments, line, direction, source, missing):
                     server.scp(folder / "export" / "far", server.remote(far))
                 result = near if direction == OUT else far
                 add("scp, BBR", baselines.copy_for_a_while(command, result, size, seconds, wan.ns_a))
-                result.unlink(missing_ok=True)
                 for name, kind in baselines.MOUNTS.items():
                     if name in missing:
                         continue
@@ -135,7 +137,6 @@ def baseline_cell(arguments, line, direction, source, missing):
                         command = ["cp", mount.path / "far", near] if direction == OUT else \
                             ["cp", folder / "export" / "far", mount.path / "copy"]
                         add(f"{name}, BBR", baselines.copy_for_a_while(command, result, size, seconds))
-                        result.unlink(missing_ok=True)
     return measure
 
 

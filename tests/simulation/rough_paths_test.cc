@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
 // What a mount that is in use gets of a gigabyte, bit/s; its probe has been answered.
 double rate_of_a_gigabyte(const SimOptions& options) {
   SimPair pair(options);
-  pair.run_for(1600ms);
+  pair.run_for(std::max<Duration>(1600ms, 3 * options.handshake_rtt));
   const Duration start = pair.elapsed();
   pair.traffic().stream(kGiB, 64 * kMiB, Kind::kFetch);
   EXPECT_TRUE(pair.run_until([&] { return pair.traffic().bytes_done() >= kGiB; }, 120s));

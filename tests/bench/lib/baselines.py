@@ -15,6 +15,7 @@ import time
 
 from lib import ROOT
 from lib.measuring import timed
+from lib.warm_memory import warm_memory
 from demo_ssh import PORT, SshServer
 from harness import HarnessError, abort_fuse, fuse_connection, popen_in, run_in, stop, wait_until
 
@@ -160,12 +161,16 @@ MOUNTS = {"sshfs": Sshfs, "rclone": Rclone}
 
 def copy_for_a_while(command, result, size, seconds, ns=None):
     """Mbit/s of a copy that is stopped after a while: by then so much of `result` had arrived. A program that ends
-    before all has arrived, as rclone lets it, does not stop the clock."""
+    before all has arrived, as rclone lets it, does not stop the clock. Removes `result`."""
     def arrived():
         return min(size, result.stat().st_size) if result.exists() else 0
 
-    start = time.monotonic()
-    timed(command, seconds, ns=ns, must_end=False, env=environment())
-    with contextlib.suppress(HarnessError):
-        wait_until(lambda: arrived() == size, max(0, start + seconds - time.monotonic()), "the whole file")
-    return arrived() * 8e-6 / (time.monotonic() - start)
+    try:
+        with warm_memory(2 * size):
+            start = time.monotonic()
+            timed(command, seconds, ns=ns, must_end=False, env=environment())
+            with contextlib.suppress(HarnessError):
+                wait_until(lambda: arrived() == size, max(0, start + seconds - time.monotonic()), "the whole file")
+            return arrived() * 8e-6 / (time.monotonic() - start)
+    finally:
+        result.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import mmap
 import pathlib
 import sys
 import tempfile
@@ -14,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import cpu  # noqa: E402
 import handover  # noqa: E402
-from lib import drawing, lines, measuring, results, series, simulator, tables, trace_plot  # noqa: E402
+from lib import drawing, lines, measuring, results, series, simulator, tables, trace_plot, warm_memory  # noqa: E402
 from harness import HarnessError  # noqa: E402
 
 
@@ -308,6 +309,28 @@ noise
 """
         self.assertEqual(cpu.parse_profile(report), [(50.0, "tusk  libc.so.6  memmove"),
                                                      (50.0, "tuskd  libcrypto.so.3  (no names)")])
+
+
+class WarmMemory(unittest.TestCase):
+    def test_all_of_it_can_be_given_back(self):
+        size, level = 4 * warm_memory.CHUNK, warm_memory._free()
+        with mmap.mmap(-1, size) as held, mock.patch.object(warm_memory, "_free", lambda: 0):
+            keeper = warm_memory._Keeper(held, size)
+            keeper._level = level
+            keeper.start()
+            keeper.join(10)
+            self.assertEqual(keeper._given, size)
+            keeper.stop()
+
+    def test_what_fails_is_told(self):
+        with mmap.mmap(-1, warm_memory.CHUNK) as held, mock.patch.object(warm_memory, "_free", lambda: 0):
+            keeper = warm_memory._Keeper(held, 2 * warm_memory.CHUNK)
+            keeper._level, keeper._held = 1 << 40, mock.Mock()
+            keeper._held.madvise.side_effect = OSError(12, "no memory")
+            keeper.start()
+            keeper.join(10)
+            with self.assertRaisesRegex(HarnessError, "no memory"):
+                keeper.stop()
 
 
 class Measuring(unittest.TestCase):

@@ -5,16 +5,24 @@ import mmap
 import pathlib
 import threading
 
-REPORTING = pathlib.Path("/sys/module/page_reporting")
+from harness import HarnessError
+
+BALLOONS = pathlib.Path("/sys/bus/virtio/drivers/virtio_balloon")
+REPORTS_FREE_PAGES = 5  # bit of a balloon's features, virtio 1.2, 5.5.3
 MADV_POPULATE_WRITE = 23  # Linux 5.14; Python 3.11 has no name for it
 CHUNK = 16 << 20
 LOOK_SECONDS = 0.02
-LEFT_TO_OTHERS = 2 << 30
+LEFT_FREE = 2 << 30
 
 
-def _bytes(name):
+def _free():
     fields = pathlib.Path("/proc/meminfo").read_text().split()
-    return int(fields[fields.index(name + ":") + 1]) * 1024
+    return int(fields[fields.index("MemFree:") + 1]) * 1024
+
+
+def gives_pages_back():
+    """Does the kernel tell a host which pages are free?"""
+    return any(balloon.read_text()[REPORTS_FREE_PAGES] == "1" for balloon in BALLOONS.glob("virtio*/features"))
 
 
 @contextlib.contextmanager
@@ -22,35 +30,50 @@ def warm_memory(size):
     """For the length of a with block, up to `size` bytes of what programs write into new files or pages come from
     memory that the host has just given.
 
-    A kernel that tells its host which pages are free ("free page reporting", virtio-balloon) loses them, and gets each
-    back by a fault of the host's when it is written: 3 s a GiB on the machine of docs/BENCHMARKS.md, 0.7 when
-    they were freed a moment ago. A copy of 3 GiB writes two such files, at 1 Gbit/s three quarters of a core. So this takes
-    memory before the copy begins, and gives back while it runs as much as is taken: the kernel hands out last what was
-    free for longest. Does nothing on a machine that keeps its pages."""
-    if not REPORTING.exists():
-        yield
-        return
-    size = min(size, _bytes("MemAvailable") - LEFT_TO_OTHERS) // CHUNK * CHUNK
-    if size <= 0:
+    A kernel that tells its host which pages are free ("free page reporting") loses them, and gets each back by a fault
+    of the host's when it is written: 3 s a GiB on the machine of docs/BENCHMARKS.md, 0.7 when they were freed a moment
+    ago. A copy of 3 GiB writes two such files, at 1 Gbit/s most of a core. So this takes memory before the copy begins,
+    and gives back while it runs as much as is taken: the kernel hands out last what was free for longest. Does nothing
+    on a machine that keeps its pages, or has none to spare."""
+    size = min(size, _free() - LEFT_FREE) // CHUNK * CHUNK
+    if size <= 0 or not gives_pages_back():
         yield
         return
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
-        for start in range(0, size, CHUNK):
-            held.madvise(MADV_POPULATE_WRITE, start, CHUNK)
-        end = threading.Event()
-        thread = threading.Thread(target=_give_back, args=(held, size, end), daemon=True)
-        thread.start()
+        try:
+            for start in range(0, size, CHUNK):
+                held.madvise(MADV_POPULATE_WRITE, start, CHUNK)
+        except OSError as error:
+            raise HarnessError(f"no memory to begin with: {error}") from error
+        keeper = _Keeper(held, size)
+        keeper.start()
         try:
             yield
         finally:
-            end.set()
-            thread.join()
+            keeper.stop()
 
 
-def _give_back(held, size, end):
-    level, given = _bytes("MemFree") + 4 * CHUNK, 0
-    while given < size and not end.wait(LOOK_SECONDS):
-        for _ in range(max(0, level - _bytes("MemFree")) // CHUNK):
-            if given < size:
-                held.madvise(mmap.MADV_DONTNEED, given, CHUNK)
-                given += CHUNK
+class _Keeper(threading.Thread):
+    """Keeps as much memory free as there is now, by giving back what is held."""
+
+    def __init__(self, held, size):
+        super().__init__(daemon=True)
+        self._held, self._size, self._given = held, size, 0
+        self._level = _free() + 4 * CHUNK
+        self._end, self._error = threading.Event(), None
+
+    def stop(self):
+        self._end.set()
+        self.join()
+        if self._error:
+            raise HarnessError(f"memory was not given back in time: {self._error}")
+
+    def run(self):
+        try:
+            while self._given < self._size and not self._end.wait(LOOK_SECONDS):
+                for _ in range(max(0, self._level - _free()) // CHUNK):
+                    if self._given < self._size:
+                        self._held.madvise(mmap.MADV_DONTNEED, self._given, CHUNK)
+                        self._given += CHUNK
+        except OSError as error:
+            self._error = error

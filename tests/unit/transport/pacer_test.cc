@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "proto/base/random.h"
 #include "tests/unit/transport/virtual_time.h"
@@ -85,7 +86,7 @@ TEST(Pacer, ABurstIsNoLongerThanItsBound) {
   Pacer pacer;
   const Sent sent = send_until(pacer, at(10s), at(11s), kLine, on_time);
   // The first may catch up; all in all no burst exceeds both bounds together.
-  EXPECT_LE(sent.burst_max, bytes_at(kLine, kBurst + Pacer::kCatchUp) + kPacket);
+  EXPECT_LE(sent.burst_max, bytes_at(kLine, kBurst + Pacer::kRest) + kPacket);
   const Sent steady = send_until(pacer, at(11s), at(12s), kLine, on_time);
   EXPECT_LE(steady.burst_max, bytes_at(kLine, kBurst) + kPacket);
   EXPECT_GE(steady.burst_max, bytes_at(kLine, kBurst) / 2) << "a run long enough to be worth it";
@@ -99,14 +100,14 @@ TEST(Pacer, ASlowSenderStillGetsAFewPacketsTogether) {
 }
 
 // All that goes at one moment.
-ByteCount burst_at(Pacer& pacer, TimePoint now) {
+ByteCount burst_at(Pacer& pacer, TimePoint now, double rate = kLine) {
   ByteCount burst = 0;
-  while (pacer.ready(now)) {
+  for (;;) {
     pacer.note_wish(now, true);
-    pacer.on_sent(now, kPacket, kLine, burst_of(kLine));
+    if (!pacer.ready(now)) return burst;
+    pacer.on_sent(now, kPacket, rate, burst_of(rate), Pacer::kCatchUpMax);
     burst += kPacket;
   }
-  return burst;
 }
 
 void expect_caught_up(ByteCount burst, Duration time) {
@@ -123,23 +124,42 @@ TEST(Pacer, AfterARestItCatchesUpOnlySoMuch) {
 
 // A busy machine woke it too late: what it waited for was the pacer.
 TEST(Pacer, WhoWokeLateCatchesUpMore) {
-  Pacer pacer;
-  (void)burst_at(pacer, at(2s));
-  const TimePoint due = pacer.next();
-  pacer.note_wish(at(2s), true);
-  EXPECT_FALSE(pacer.ready(at(2s)));
-  expect_caught_up(burst_at(pacer, due + 6ms), 6ms);
-  pacer.note_wish(due + 6ms, true);
-  expect_caught_up(burst_at(pacer, at(10s)), Pacer::kCatchUp);
+  for (const auto& [late, caught_up] : {std::pair<Duration, Duration>{1ms, 1ms}, {6ms, 6ms}, {20ms, 8ms}}) {
+    Pacer pacer;
+    (void)burst_at(pacer, at(2s));
+    expect_caught_up(burst_at(pacer, pacer.next() + late), caught_up);
+  }
 }
 
-// A window that opens is no late waking, even if the pacer was waited for before it closed.
-TEST(Pacer, WhoHadNoWindowBeginsLikeAfterARest) {
+TEST(Pacer, WhoWakesLateEachTimeKeepsTheRate) {
   Pacer pacer;
-  (void)burst_at(pacer, at(2s));
-  pacer.note_wish(at(2s), true);
-  pacer.note_wish(pacer.next(), false);
-  expect_caught_up(burst_at(pacer, at(10s)), Pacer::kRest);
+  ByteCount sent = 0;
+  TimePoint now = at(1s);
+  for (; now < at(3s); now = std::max(pacer.next(), now) + 7ms) sent += burst_at(pacer, now);
+  EXPECT_NEAR(static_cast<double>(sent), kLine * to_seconds(now - at(1s)), 0.01 * kLine);
+}
+
+// A window that opens is no late waking, even if the pacer was waited for before it closed; nor is a socket
+// that was full, or a machine that was asleep.
+TEST(Pacer, WhoWasHeldBackByOthersBeginsLikeAfterARest) {
+  Pacer closed;
+  (void)burst_at(closed, at(2s));
+  closed.note_wish(closed.next(), false);
+  expect_caught_up(burst_at(closed, closed.next() + 20ms), Pacer::kRest);
+  Pacer full;
+  (void)burst_at(full, at(2s));
+  full.rest();
+  expect_caught_up(burst_at(full, full.next() + 20ms), Pacer::kRest);
+  Pacer asleep;
+  (void)burst_at(asleep, at(2s));
+  expect_caught_up(burst_at(asleep, at(10s)), Pacer::kRest);
+}
+
+// What was missed was due at the rate of then.
+TEST(Pacer, ARateThatRoseMeanwhileIsNotOwed) {
+  Pacer pacer;
+  (void)burst_at(pacer, at(2s), kLine / 10);
+  expect_caught_up(burst_at(pacer, pacer.next() + 5ms), 500us);
 }
 
 TEST(Pacer, IsReadyAtTheStart) {

@@ -269,7 +269,9 @@ Duration ChannelWithLanes::look_after(TimePoint now) {
   while (one_more(now)) open(now);
   const auto all = lanes();
   if (std::ranges::any_of(all, [](const SharedLane& lane) { return !lane->ready; })) return kConnectingTick;
-  if (options_.connections != 0 && all.size() + 1 < connections_max()) return options_.retry_after;
+  // Not yet, or not again: the main connection may not have said yet that it is there.
+  if (options_.connections != 0 && all.size() + 1 < connections_max())
+    return std::max<Duration>(kConnectingTick, retry_at_ - now);
   return all.empty() || options_.connections != 0 ? Duration::max() : options_.idle;
 }
 

@@ -25,7 +25,7 @@ FILE, QUICK_FILE, TINY_FILE = 1 << 30, 256 << 20, 4 << 20
 SHARE = 0.1  # of a core
 PERIOD_US = 10_000
 GROUPS = pathlib.Path("/sys/fs/cgroup/cpu")
-CONNECTED_SECONDS = 10
+CONNECTED_SECONDS = 5  # less than the time after which one that did not come about is tried again
 COPY_SECONDS = 300
 
 

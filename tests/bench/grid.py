@@ -13,6 +13,7 @@ simulator adds what no emulator on one machine carries: 10 Gbit/s, and the corne
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import sys
 import tempfile
@@ -66,8 +67,9 @@ def one_source(size):
         yield Source(folder, size, make_random_file(folder / "export" / "far", size))
 
 
-def tusk_cell(line, direction, source):
+def tusk_cell(line, direction, made):
     def measure(cell):
+        source = made()
         size = source.size
         limit = 60 + SLOWEST * size * 8e-6 / line.limit
         with mounted(line, source.folder / "export") as (wan, _, mount):
@@ -81,9 +83,10 @@ def tusk_cell(line, direction, source):
     return measure
 
 
-def remembered_cell(line, direction, source):
+def remembered_cell(line, direction, made):
     """The goal is a time here: the limit's, three round trips, and 0.2 s."""
     def measure(cell):
+        source = made()
         size, folder = source.size, source.folder
         limit = 60 + SLOWEST * size * 8e-6 / line.limit
         first_size = min(size, FIRST_SIZE)
@@ -107,9 +110,10 @@ def remembered_cell(line, direction, source):
     return measure
 
 
-def baseline_cell(arguments, line, direction, source, missing):
+def baseline_cell(arguments, line, direction, made, missing):
     """All other programs on one path, one after the other."""
     def measure(cell):
+        source = made()
         size, folder = source.size, source.folder
         seconds = QUICK_TCP_SECONDS if arguments.quick else TCP_SECONDS
 
@@ -216,14 +220,15 @@ def main():
     for method, why in missing.items():
         print(f"{method}: {why}")
     if "mounted" not in arguments.skip:
-        with one_source(size) as source:
+        with contextlib.ExitStack() as stack:
+            made = functools.cache(lambda: stack.enter_context(one_source(size)))  # by the first cell that needs it
             for line in (Line(rate=arguments.rate, rtt=rtt, loss=loss / 100, mtu=arguments.mtu) for rtt, loss in cells):
                 for direction in directions:
                     name = f"{cell_name(line.rtt, line.loss * 100)} {direction}"
                     cell = remembered_cell if arguments.remembered else tusk_cell
-                    session.cell(f"tusk {name}", cell(line, direction, source))
+                    session.cell(f"tusk {name}", cell(line, direction, made))
                     if arguments.baselines:
-                        session.cell(f"baselines {name}", baseline_cell(arguments, line, direction, source, missing))
+                        session.cell(f"baselines {name}", baseline_cell(arguments, line, direction, made, missing))
     for line, simulated_size in simulated_lines(arguments) if "simulated" not in arguments.skip else ():
         session.cell(f"simulated {line}", simulated_cell(line, simulated_size))
     draw(session, arguments, directions, cells)

@@ -16,12 +16,17 @@ import sys
 import xml.etree.ElementTree as xml
 
 REASON_LENGTH = 160
+# What a test program says of its failure: unittest's headline and exception, GoogleTest's place, a sanitizer's finding.
+TELLING = re.compile(r"^(FAIL|ERROR): |^\w*(Error|Exception|Expired)\b|: Failure$|ERROR: \w+Sanitizer|"
+                     r"^SUMMARY: |^  attempt \d|^Segmentation|\bassert")
+TELLING_LINES = 12
 
 
 class Totals:
     def __init__(self):
         self.passed = 0
         self.failed = []
+        self.told = {}  # a failed test's name: the lines of its output that say why
         self.skipped = collections.defaultdict(list)  # reason: names
 
     def add_report(self, path):
@@ -40,6 +45,13 @@ class Totals:
                 self.skipped[reason_in(case.findtext("system-out") or "")].append(name)
             else:
                 self.failed.append(name)
+                self.told[name] = telling_in(case.findtext("system-out") or "")
+
+
+def telling_in(output):
+    """Of a failed test's output the lines that say why: the whole may be long, and is far above the summary."""
+    lines = [line[:REASON_LENGTH] for line in output.splitlines() if TELLING.search(line)]
+    return lines[:TELLING_LINES] or [line[:REASON_LENGTH] for line in output.splitlines()[-TELLING_LINES:]]
 
 
 def reason_in(output):
@@ -72,6 +84,8 @@ def main():
         print(f"{reason}: {len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")
     for name in totals.failed:
         print(f"FAILED {name}")
+        for line in totals.told.get(name, ()):
+            print(f"    {line}")
     skipped = sum(map(len, totals.skipped.values()))
     print(f"{totals.passed} passed, {len(totals.failed)} failed, {skipped} skipped")
     return 1 if totals.failed else 0

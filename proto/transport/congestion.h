@@ -38,10 +38,10 @@ struct AckEvent {
   ByteCount delivered_total = 0;  // bytes acknowledged since the start
   bool round_ended = false;       // everything in flight at the last round's end is settled
   std::uint64_t marks = 0;        // new ECN congestion marks
-  // Delivery rate over the flight of the newest acknowledged packet; 0: no sample.
+  // Of the newest acknowledged packet: the delivery rate over its flight; 0: no sample.
   double rate = 0;                   // bytes/s
-  ByteCount flight = 0;              // bytes in flight when that packet left, with it
-  bool app_limited = false;          // the sender had nothing to send, so the rate is a lower bound
+  ByteCount flight = 0;              // bytes in flight when it left, with it
+  bool app_limited = false;          // nothing else was to be sent then: the rate is a lower bound
   Duration rtt{};                    // newest sample; 0: none
   ByteCount datagram_size = 0;       // of a full packet; 0: unknown
   std::optional<PacketTrain> train;  // news of the newest one

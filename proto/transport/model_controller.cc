@@ -186,7 +186,7 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   // A train that lost packets seems to have arrived faster than it did.
   if (after_overrun() && event.lost_bytes > event.acked_bytes / 16) trains_.clear();
   sample_train(event);
-  round_queue_.add(event.rtt);
+  round_queue_.add(event.rtt, load(event.flight), rtt_min_, event.app_limited);
   if (event.round_ended) end_round(event, rtt);
   const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
   const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
@@ -221,6 +221,12 @@ void ModelController::sample_rate(const AckEvent& event) {
 void ModelController::sample_train(const AckEvent& event) {
   if (!event.train || event.train->bytes < std::min(train_bytes(), train_bytes_min()) / 2) return;
   if (sends_trains()) trains_.add(*event.train);
+}
+
+// Of a flow that has the line alone: else the queue is that of others, too.
+Duration ModelController::load(ByteCount flight) const {
+  if (capacity_ <= 0 || share_of(rate_) < kSharedBelow) return Duration(0);
+  return from_seconds(static_cast<double>(flight) / capacity_);
 }
 
 double ModelController::round_loss() const {

@@ -1,11 +1,15 @@
 // The queue and the jitter that the packets of one round trip met. What the round trip never fell below is a
 // queue; by how much it wandered above that is the path's jitter, which a window has to have room for.
 //
+// Who sends now and then begins on an empty line and overfills it: the queue that grows so is no jitter, and
+// room for it would make it longer each time. What was in flight tells one from the other.
+//
 // Pure state; not thread-safe.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "proto/base/time.h"
 
@@ -13,8 +17,15 @@ namespace tusk::transport {
 
 class RoundQueue {
  public:
-  void add(Duration rtt) {
+  // `load`: how long the line takes for what of ours was in flight when the packet left; 0: unknown. `base`:
+  // the path without queues. `after_pause`: nothing was to be sent before that packet; who only was kept from
+  // sending is on a busy machine, and that is jitter.
+  void add(Duration rtt, Duration load, Duration base, bool after_pause) {
     if (rtt <= Duration(0)) return;
+    paused_ |= after_pause;
+    const Duration overload = std::max(Duration(0), load - base);
+    overload_minimum_ = std::min(overload_minimum_, overload);
+    overload_sum_ += overload;
     minimum_ = std::min(minimum_, rtt);
     maximum_ = std::max(maximum_, rtt);
     sum_ += rtt;
@@ -30,12 +41,15 @@ class RoundQueue {
       // More than that is no jitter but our own queue, coming and going.
       const Duration wander_max = base / 4 + kHostNoise;
       const Duration above = std::max(Duration(0), sum_ / samples_ - base - queue_);
-      wander_ = std::min(above, wander_max);
+      const bool filled_anew = paused_ || paused_before_;
+      const Duration grown = filled_anew ? overload_sum_ / samples_ - overload_minimum_ : Duration(0);
+      wander_ = std::clamp(above - grown, Duration(0), wander_max);
       average_ = queue_ + above;
     }
-    minimum_ = Duration::max();
-    maximum_ = sum_ = {};
+    minimum_ = overload_minimum_ = Duration::max();
+    maximum_ = sum_ = overload_sum_ = {};
     samples_ = 0;
+    paused_before_ = std::exchange(paused_, false);
   }
 
   // Of the last round.
@@ -50,7 +64,11 @@ class RoundQueue {
   Duration minimum_ = Duration::max();
   Duration maximum_{};
   Duration sum_{};
+  Duration overload_minimum_ = Duration::max();
+  Duration overload_sum_{};
   std::int64_t samples_ = 0;
+  bool paused_ = false;
+  bool paused_before_ = false;  // in the last round
   Duration queue_{};
   Duration average_{};
   Duration longest_{};

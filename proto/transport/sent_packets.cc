@@ -86,6 +86,8 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
 
   if (newest) {
     const SentPacket& packet = at(*newest);
+    outcome.event.flight = packet.flight;
+    outcome.event.app_limited = packet.app_limited;
     if (*newest == largest) {
       const Duration raw = now - packet.sent_at;
       outcome.event.rtt = raw - believed_delay(ack, raw, rtt);
@@ -153,8 +155,6 @@ void SentPackets::sample_rate(TimePoint now, const SentPacket& newest, const wir
   // Shorter than a round trip: compressed by something, not a measurement.
   if (interval < rtt_min * 3 / 4 || interval <= Duration(0)) return;
   outcome.event.rate = static_cast<double>(bytes) / to_seconds(interval);
-  outcome.event.flight = newest.flight;
-  outcome.event.app_limited = newest.app_limited;
 }
 
 void SentPackets::note_gaps(std::uint64_t old_next, std::uint64_t next) {

@@ -135,6 +135,25 @@ TEST(Fairness, AloneItKeepsTheQueueShortWhateverTheBuffer) {
   }
 }
 
+// A player that jumps: what it asks for next waits behind the queue of what it wanted before.
+TEST(Fairness, WhoSendsNowAndThenKeepsTheQueueAsShort) {
+  for (const int mebibytes : {12, 16, 20, 26}) {
+    SimOptions options = symmetric_path(1000 * kMbit, 100ms, 0, 100ms, 5);
+    options.handshake_rtt = 100ms;
+    SimNetwork network(options);
+    SimWorld& world = network.join();
+    world.every(420ms, [&] {
+      for (int i = 0; i < mebibytes; ++i) world.fetch(kMiB);
+    });
+    network.run_for(3s);
+    Duration longest{};
+    network.run_for(20s, 1ms,
+                    [&] { longest = std::max(longest, network.link(Role::kClient).backlog(network.now())); });
+    std::printf("  %d MiB each 420 ms: %.1f ms\n", mebibytes, to_seconds(longest) * 1e3);
+    EXPECT_LE(longest, 18ms) << mebibytes;
+  }
+}
+
 TEST(Fairness, AloneOnASlowLineItKeepsTheQueueShort) {
   SimOptions options = symmetric_path(10 * kMbit, 10ms, 0, 200ms, 5);
   options.handshake_rtt = 10ms;

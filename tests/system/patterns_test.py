@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -33,6 +34,8 @@ STREAM_SHARE_MIN = 0.4     # of the line, with compilers running beside it
 STRIDE, STEP, STRIDES = MIB, 64 * KIB, 256
 STRIDES_TO_LEARN, STRIDES_MOVED_MAX = 8, 2
 PIECE, SEEKS = 8 * MIB, 8
+QUEUE_MAX = 0.02           # of what was wanted before a jump, which is on its way and cannot be overtaken
+LATE_MAX = 0.02            # of a program on a shared machine, once in seven jumps
 RANDOM_READS, RANDOM_MOVED_MAX = 200, 4
 FILES, FILES_AT_ONCE, FILE_BYTES, FILE_ROUNDS = 500, 50, 8 * MIB, 4
 CACHE = 64 * MIB
@@ -250,11 +253,12 @@ class Patterns(unittest.TestCase):
             firsts = [self.read(file, place, PIECE) for place in places]
             moved = self.moved(mounted) - before
             waste = (moved - SEEKS * PIECE) / SEEKS
-            worst = max(firsts[1:])
-            self.say(f"seeks: the first bytes after at most {worst * 1e3:.0f} ms, {waste / MIB:.1f} MiB too much for "
-                     f"each")
+            middle, worst = statistics.median(firsts[1:]), max(firsts[1:])
+            self.say(f"seeks: the first bytes after {middle * 1e3:.0f} ms, at most {worst * 1e3:.0f} ms, "
+                     f"{waste / MIB:.1f} MiB too much for each")
             self.assertLessEqual(waste, max(2 * IN_FLIGHT, 16 * MIB))
-            return None if worst <= ROUND_TRIP + 0.02 else f"first bytes after {worst * 1e3:.0f} ms"
+            soon = middle <= ROUND_TRIP + QUEUE_MAX and worst <= ROUND_TRIP + QUEUE_MAX + LATE_MAX
+            return None if soon else f"first bytes after {middle * 1e3:.0f} ms, at most {worst * 1e3:.0f} ms"
         self.attempts(measure)
 
     def test_random_reads(self):

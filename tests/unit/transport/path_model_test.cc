@@ -141,7 +141,7 @@ TEST(PathLoss, BehindAQueueNothingIsSuspectedAndOnlySoMuchMadeUpFor) {
 
 TEST(RoundQueue, ToldFromJitterByWhatNoPacketGotRound) {
   RoundQueue queue;
-  for (const Duration rtt : {108ms, 110ms, 112ms}) queue.add(rtt);
+  for (const Duration rtt : {108ms, 110ms, 112ms}) queue.add(rtt, 0ms, 100ms, false);
   queue.end_round(100ms, 108ms);
   EXPECT_EQ(queue.queue(), 8ms);
   EXPECT_EQ(queue.wander(), 2ms);
@@ -149,7 +149,7 @@ TEST(RoundQueue, ToldFromJitterByWhatNoPacketGotRound) {
 
 TEST(RoundQueue, OnShortPathsIsNoLongerThanTheStandingMinimum) {
   RoundQueue queue;
-  queue.add(5ms);
+  queue.add(5ms, 0ms, 100ms, false);
   queue.end_round(200us, 300us);
   EXPECT_EQ(queue.queue(), 100us);
   EXPECT_EQ(queue.wander(), 250us) << "and what comes and goes is at most a quarter of the path, and 200 us";
@@ -157,7 +157,7 @@ TEST(RoundQueue, OnShortPathsIsNoLongerThanTheStandingMinimum) {
 
 TEST(RoundQueue, ThatComesAndGoesIsMoreThanJitterOnAverage) {
   RoundQueue queue;
-  for (const Duration rtt : {200us, 2200us, 4200us}) queue.add(rtt);
+  for (const Duration rtt : {200us, 2200us, 4200us}) queue.add(rtt, 0ms, 100ms, false);
   queue.end_round(200us, 200us);
   EXPECT_EQ(queue.queue(), 0us);
   EXPECT_EQ(queue.average(), 2ms);
@@ -165,9 +165,23 @@ TEST(RoundQueue, ThatComesAndGoesIsMoreThanJitterOnAverage) {
   EXPECT_EQ(queue.wander(), 250us);
 }
 
+TEST(RoundQueue, OfWhatComesAndGoesWhatWeAddedOurselvesIsNoJitter) {
+  RoundQueue queue;
+  queue.add(101ms, 20ms, 100ms, true);
+  for (const Duration excess : {4ms, 8ms, 12ms}) queue.add(101ms + excess, 100ms + excess, 100ms, false);
+  queue.end_round(100ms, 101ms);
+  EXPECT_EQ(queue.wander(), 0ms);
+  EXPECT_EQ(queue.average(), 7ms);
+  // A queue that stays as long is there all the time.
+  for (const Duration rtt : {112ms, 116ms}) queue.add(rtt, 112ms, 100ms, false);
+  queue.end_round(100ms, 112ms);
+  EXPECT_EQ(queue.queue(), 12ms);
+  EXPECT_EQ(queue.wander(), 2ms);
+}
+
 TEST(RoundQueue, ARoundWithoutSamplesKeepsTheLastFigures) {
   RoundQueue queue;
-  queue.add(108ms);
+  queue.add(108ms, 0ms, 100ms, false);
   queue.end_round(100ms, 108ms);
   queue.end_round(100ms, 108ms);
   EXPECT_EQ(queue.queue(), 8ms);

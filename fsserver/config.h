@@ -10,7 +10,7 @@
 //   mounts = 4096                   # at once
 //   connections = 4096              # at once
 //   reply_memory_mib = 1024         # file data on its way to clients
-//   request_memory_mib = 1024       # file data on its way from clients
+//   request_memory_mib = 2048       # file data on its way from clients
 //   attr_lifetime_ms = 1000         # how long clients trust attributes without asking
 //   session_keep_s = 600            # how long a mount may be away and keep its open files and locks
 //
@@ -51,7 +51,7 @@ struct ServerLimits {
   std::size_t mounts = 4096;
   std::uint32_t connections = 4096;
   ByteCount reply_memory_bytes = ByteCount{1} << 30;
-  ByteCount request_memory_bytes = ByteCount{1} << 30;
+  ByteCount request_memory_bytes = ByteCount{2} << 30;
   std::uint32_t attr_lifetime_ms = 1000;
   std::chrono::seconds session_keep{600};
 };

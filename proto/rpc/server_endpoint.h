@@ -30,7 +30,7 @@ struct ServerEndpointOptions {
   std::uint32_t unproven_max = 64;
   // What the requests of all connections may hold: their bodies, also of calls that wait for a disk, and
   // what is kept until an answer is acknowledged. Beyond, those who hold most are disconnected.
-  ByteCount request_memory_max = 1ull << 30;
+  ByteCount request_memory_max = 2ull << 30;
   Duration attach_patience = 10s;  // from the end of the handshake to a successful ATTACH
   Duration answers_patience = 2s;  // when the endpoint ends: for clients to acknowledge their answers
 };

@@ -12,9 +12,11 @@
 namespace tusk::rpc {
 namespace {
 
-// Ten times what 1 Gbit/s holds at 200 ms; but no client alone fills the server's memory.
-constexpr ByteCount kRequestBytesLater = 256ull << 20;
-constexpr ByteCount kShareOfOneClient = 4;
+// Three times what 10 Gbit/s hold at 200 ms: so long a request takes there until its answer is back, when
+// packets are lost. But no connection takes more than a third of what is free, so that who comes later finds
+// room (Choudhury and Hahne, IEEE/ACM ToN 1998: dynamic thresholds for a shared memory).
+constexpr ByteCount kRequestBytesLater = 768ull << 20;
+constexpr ByteCount kShareOfTheFree = 3;
 
 }  // namespace
 
@@ -100,8 +102,9 @@ transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<Memor
   config.allocate_request = [memory = std::move(memory)](std::size_t size) {
     return allocate_counted(memory, size);
   };
-  config.credit.request_bytes_later =
-      std::min(kRequestBytesLater, commons_.options.request_memory_max / kShareOfOneClient);
+  config.credit.request_bytes_later = [&memory = commons_.memory] {
+    return std::min(kRequestBytesLater, memory.unused() / kShareOfTheFree);
+  };
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
   return config;
 }

@@ -12,6 +12,10 @@ namespace {
 // Data pieces smaller than this are not worth a place at a packet's end: the next packet takes them.
 constexpr std::size_t kPieceMin = 64;
 
+// Bytes that were given back are told when they are so large a part of what is granted: were it half of that,
+// a peer on a long path could use half of what it has.
+constexpr ByteCount kCreditParts = 8;
+
 // But for offset and data.
 wire::MessageHeaderFrame header_frame(wire::ExchangeId exchange, const OutgoingMessage& message) {
   wire::MessageHeaderFrame frame;
@@ -27,7 +31,7 @@ wire::MessageHeaderFrame header_frame(wire::ExchangeId exchange, const OutgoingM
 
 Exchanges::Exchanges(Role role, CreditLimits limits, Allocate allocate)
     : parity_(static_cast<std::uint64_t>(role)), limits_(limits), allocate_(std::move(allocate)) {
-  granted_ = {limits.request_bytes, limits.exchanges};
+  granted_ = {limits_.request_bytes, limits_.exchanges};
   granting_ = granted_;
 }
 
@@ -354,19 +358,18 @@ void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offs
 // ---------------------------------------------------------------- credit and events
 
 ByteCount Exchanges::request_bytes_now() const {
-  return answered_bytes_ == 0 ? limits_.request_bytes
-                              : std::max(limits_.request_bytes, limits_.request_bytes_later);
+  if (answered_bytes_ == 0 || !limits_.request_bytes_later) return limits_.request_bytes;
+  return std::max(limits_.request_bytes, limits_.request_bytes_later());
 }
 
 bool Exchanges::credit_due() const {
-  // Half of what was granted has been given back: tell the peer before it runs dry.
   const ByteCount bytes = request_bytes_now();
-  return answered_bytes_ + bytes >= granting_.request_bytes + bytes / 2 ||
+  return answered_bytes_ + bytes >= granting_.request_bytes + std::max<ByteCount>(1, bytes / kCreditParts) ||
          ended_exchanges_ + limits_.exchanges >= granting_.exchanges + limits_.exchanges / 2;
 }
 
 wire::CreditFrame Exchanges::take_credit() {
-  granting_.request_bytes = answered_bytes_ + request_bytes_now();
+  granting_.request_bytes = std::max(granting_.request_bytes, answered_bytes_ + request_bytes_now());
   granting_.exchanges = ended_exchanges_ + limits_.exchanges;
   return granting_;
 }

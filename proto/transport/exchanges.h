@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <variant>
@@ -48,7 +49,8 @@ struct CreditLimits {
   std::uint64_t exchanges = 16384;        // likewise
   // If it is more, what the peer has as soon as the first was answered: on a long path that loses packets a
   // request takes three round trips and more until its answer is there.
-  ByteCount request_bytes_later = 0;
+  // What was granted stays granted.
+  std::function<ByteCount()> request_bytes_later = nullptr;
 };
 
 class Exchanges {
@@ -115,7 +117,7 @@ class Exchanges {
   }
 
   // The peer gets no more credit than it has from the start (CreditLimits::request_bytes_later).
-  void keep_credit() { limits_.request_bytes_later = 0; }
+  void keep_credit() { limits_.request_bytes_later = nullptr; }
   // A credit frame is due; taking it counts as sent.
   [[nodiscard]] bool credit_due() const;
   [[nodiscard]] wire::CreditFrame take_credit();

@@ -4,7 +4,6 @@
 // Thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,7 +20,6 @@ class RequestMemory {
   explicit RequestMemory(ByteCount limit) : limit_(limit), all_(std::make_shared<MemoryAccount>()) {}
 
   [[nodiscard]] ByteCount limit() const { return limit_; }
-  [[nodiscard]] ByteCount unused() const { return limit_ - std::min(limit_, all_->held()); }
   // A connection's account, which counts for it until its end.
   [[nodiscard]] std::shared_ptr<MemoryAccount> begin(ConnectionId connection);
   // Connections of one owner, a mount, hold what they hold together, and have to go together.

@@ -12,11 +12,10 @@
 namespace tusk::rpc {
 namespace {
 
-// Three times what 10 Gbit/s hold at 200 ms: so long a request takes there until its answer is back, when
-// packets are lost. But no connection takes more than a third of what is free, so that who comes later finds
-// room (Choudhury and Hahne, IEEE/ACM ToN 1998: dynamic thresholds for a shared memory).
-constexpr ByteCount kRequestBytesLater = 768ull << 20;
-constexpr ByteCount kShareOfTheFree = 3;
+// Twice what 10 Gbit/s hold at 200 ms; but no client alone fills the server's memory. What is granted cannot
+// be taken back, so that the share is the same whether others are here or not.
+constexpr ByteCount kRequestBytesLater = 512ull << 20;
+constexpr ByteCount kShareOfOneClient = 4;
 
 }  // namespace
 
@@ -102,9 +101,8 @@ transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<Memor
   config.allocate_request = [memory = std::move(memory)](std::size_t size) {
     return allocate_counted(memory, size);
   };
-  config.credit.request_bytes_later = [&memory = commons_.memory] {
-    return std::min(kRequestBytesLater, memory.unused() / kShareOfTheFree);
-  };
+  config.credit.request_bytes_later =
+      std::min(kRequestBytesLater, commons_.options.request_memory_max / kShareOfOneClient);
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
   return config;
 }

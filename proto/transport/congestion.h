@@ -41,7 +41,7 @@ struct AckEvent {
   // Of the newest acknowledged packet: the delivery rate over its flight; 0: no sample.
   double rate = 0;                   // bytes/s
   ByteCount flight = 0;              // bytes in flight when it left, with it
-  bool app_limited = false;          // nothing else was to be sent then: the rate is a lower bound
+  bool app_limited = false;          // in the flight before it there was nothing to send once: a lower bound
   Duration rtt{};                    // newest sample; 0: none
   ByteCount datagram_size = 0;       // of a full packet; 0: unknown
   std::optional<PacketTrain> train;  // news of the newest one

@@ -44,16 +44,21 @@ constexpr int kInsistRoundsMax = 200;
 constexpr double kLossToleratedMax = 0.1;
 constexpr double kLossToleratedMin = 0.01;
 // One of several connections may have little because others of its mount have much: that does not speak of
-// many mounts.
+// many mounts, but of sixteen at most.
 constexpr double kGotOfSeveralMin = 0.06;
+// BBR forgets its best rate after ten rounds, and has shrunk two later.
 constexpr int kEpochRounds = 12;
+// In vain: no loss, of the share not even so much, and hardly more than an epoch before. Twice, since the
+// first epoch may be the one in which BBR still holds on to its rate.
 constexpr double kEffect = 0.7;
 constexpr double kProgress = 1.1;
 constexpr int kVainEpochs = 2;
+// Half of what is insisted on at most. Below that the share grows by a tenth a round where next to nothing is
+// lost (from a twentieth to a half in 24 rounds, two epochs), and slowly where something is: many may insist.
 constexpr double kFairEnough = 0.25;
 constexpr double kGrowth = 1.1;
 constexpr double kGrowthOfMany = 1.03;
-constexpr double kGrowthLeast = 0.001;
+constexpr double kGrowthLeast = 0.001;  // from nothing
 
 // The queues that flows of ours would keep of which each had as much: with many, who has more than the others
 // expects less than there is.

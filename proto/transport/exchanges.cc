@@ -31,7 +31,7 @@ wire::MessageHeaderFrame header_frame(wire::ExchangeId exchange, const OutgoingM
 
 Exchanges::Exchanges(Role role, CreditLimits limits, Allocate allocate)
     : parity_(static_cast<std::uint64_t>(role)), limits_(limits), allocate_(std::move(allocate)) {
-  granted_ = {limits_.request_bytes, limits_.exchanges};
+  granted_ = {limits.request_bytes, limits.exchanges};
   granting_ = granted_;
 }
 
@@ -358,8 +358,8 @@ void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offs
 // ---------------------------------------------------------------- credit and events
 
 ByteCount Exchanges::request_bytes_now() const {
-  if (answered_bytes_ == 0 || !limits_.request_bytes_later) return limits_.request_bytes;
-  return std::max(limits_.request_bytes, limits_.request_bytes_later());
+  return answered_bytes_ == 0 ? limits_.request_bytes
+                              : std::max(limits_.request_bytes, limits_.request_bytes_later);
 }
 
 bool Exchanges::credit_due() const {
@@ -369,7 +369,7 @@ bool Exchanges::credit_due() const {
 }
 
 wire::CreditFrame Exchanges::take_credit() {
-  granting_.request_bytes = std::max(granting_.request_bytes, answered_bytes_ + request_bytes_now());
+  granting_.request_bytes = answered_bytes_ + request_bytes_now();
   granting_.exchanges = ended_exchanges_ + limits_.exchanges;
   return granting_;
 }

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <variant>
@@ -49,8 +48,7 @@ struct CreditLimits {
   std::uint64_t exchanges = 16384;        // likewise
   // If it is more, what the peer has as soon as the first was answered: on a long path that loses packets a
   // request takes three round trips and more until its answer is there.
-  // What was granted stays granted.
-  std::function<ByteCount()> request_bytes_later = nullptr;
+  ByteCount request_bytes_later = 0;
 };
 
 class Exchanges {
@@ -117,7 +115,7 @@ class Exchanges {
   }
 
   // The peer gets no more credit than it has from the start (CreditLimits::request_bytes_later).
-  void keep_credit() { limits_.request_bytes_later = nullptr; }
+  void keep_credit() { limits_.request_bytes_later = 0; }
   // A credit frame is due; taking it counts as sent.
   [[nodiscard]] bool credit_due() const;
   [[nodiscard]] wire::CreditFrame take_credit();

@@ -350,7 +350,7 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
                               .rate = rate_,
                               .capacity = capacity_,
                               .queue = round_queue_.queue(),
-                              .wander = round_queue_.wander(),
+                              .wander = round_queue_.average() - round_queue_.queue(),
                               .lossless = round_loss() - loss_.own() < kQuietLoss})) {
     lengthen(now, rtt);
     blind_until_ = round_ + kBlindRounds;

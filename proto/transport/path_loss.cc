@@ -6,16 +6,20 @@
 namespace tusk::transport {
 namespace {
 
+// What is believed of a path is sent on top: paths that lose 5 % are used, and what loses more is a full
+// buffer or a policer nearly always.
 constexpr double kOwnMax = 0.08;
-constexpr double kBelievedAtOnce = 0.02;
+constexpr double kBelievedAtOnce = 0.02;   // twice what a usual bad path loses
 constexpr int kRoundsMax = 8;              // the mean is of about so many
 constexpr double kQuietWeight = 1.0 / 16;  // what fills a buffer for some seconds is not of the path
-constexpr double kPacketsMin = 100;        // that a round must have to mean something
-// An excess is more than chance would have it, and in two rounds running unless it is enormous.
+constexpr double kPacketsMin = 100;        // that a round must have: one of them is the excess
+// An excess is more than chance would have it (three deviations of a binomial), and in two rounds running
+// unless it is enormous.
 constexpr double kExcess = 0.01;
 constexpr double kDeviations = 3;
-constexpr double kOwnLeast = 1e-4;
+constexpr double kOwnLeast = 1e-4;  // a path that never lost anything may still
 constexpr int kExcessRounds = 2;
+// A policer is tried again after 8, 16, ... rounds: each time a round trip loses what it drops.
 constexpr int kContentRoundsMax = 64;
 
 }  // namespace

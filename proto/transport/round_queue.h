@@ -18,12 +18,12 @@ namespace tusk::transport {
 class RoundQueue {
  public:
   // `load`: how long the line takes for what of ours was in flight when the packet left; 0: unknown. `base`:
-  // the path without queues. `after_pause`: nothing was to be sent before that packet; who only was kept from
-  // sending is on a busy machine, and that is jitter.
+  // the path without queues. `after_pause`: within the flight before that packet nothing was to be sent for a
+  // moment; who only was kept from sending is on a busy machine, and that is jitter.
   void add(Duration rtt, Duration load, Duration base, bool after_pause) {
     if (rtt <= Duration(0)) return;
     paused_ |= after_pause;
-    const Duration overload = std::max(Duration(0), load - base);
+    const Duration overload = std::max(Duration(0), std::min(load, rtt) - base);  // a queue that it met
     overload_minimum_ = std::min(overload_minimum_, overload);
     overload_sum_ += overload;
     minimum_ = std::min(minimum_, rtt);
@@ -41,9 +41,11 @@ class RoundQueue {
       // More than that is no jitter but our own queue, coming and going.
       const Duration wander_max = base / 4 + kHostNoise;
       const Duration above = std::max(Duration(0), sum_ / samples_ - base - queue_);
+      const Duration known = std::min(wander_without_pause_, above);
+      const Duration grown = overload_sum_ / samples_ - overload_minimum_;
       const bool filled_anew = paused_ || paused_before_;
-      const Duration grown = filled_anew ? overload_sum_ / samples_ - overload_minimum_ : Duration(0);
-      wander_ = std::clamp(above - grown, Duration(0), wander_max);
+      wander_ = std::min(filled_anew ? std::max(known, above - grown) : above, wander_max);
+      if (!filled_anew) wander_without_pause_ = wander_;
       average_ = queue_ + above;
     }
     minimum_ = overload_minimum_ = Duration::max();
@@ -73,6 +75,7 @@ class RoundQueue {
   Duration average_{};
   Duration longest_{};
   Duration wander_{};
+  Duration wander_without_pause_{};  // in the last round in which there was none
 };
 
 }  // namespace tusk::transport

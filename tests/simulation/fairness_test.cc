@@ -135,23 +135,61 @@ TEST(Fairness, AloneItKeepsTheQueueShortWhateverTheBuffer) {
   }
 }
 
-// A player that jumps: what it asks for next waits behind the queue of what it wanted before.
-TEST(Fairness, WhoSendsNowAndThenKeepsTheQueueAsShort) {
-  for (const int mebibytes : {12, 16, 20, 26}) {
+// Asks for so much at once, again and again, as a player that jumps does.
+class Bursts {
+ public:
+  static constexpr Duration kInterval = 420ms;
+
+  Bursts(int mebibytes, Duration jitter) : network_(path(jitter)), world_(network_.join()) {
+    world_.every(kInterval, [this, mebibytes] {
+      for (int i = 0; i < mebibytes; ++i) {
+        world_.traffic().call({.kind = Kind::kFetch, .size = kMiB, .done = [this, began = world_.now()] {
+                                 if (network_.now() - TimePoint() > kStart)
+                                   slowest_ = std::max(slowest_, network_.now() - began);
+                               }});
+      }
+    });
+    network_.run_for(kStart);
+    network_.run_for(20s, 1ms, [this] {
+      queue_ = std::max(queue_, network_.link(Role::kClient).backlog(network_.now()));
+    });
+    std::printf(
+        "  %d MiB each 420 ms, jitter of %.0f ms: queue at most %.1f ms, all of a burst there after %.0f "
+        "ms\n",
+        mebibytes, to_seconds(jitter) * 1e3, to_seconds(queue_) * 1e3, to_seconds(slowest_) * 1e3);
+  }
+
+  [[nodiscard]] Duration queue() const { return queue_; }
+  [[nodiscard]] Duration slowest() const { return slowest_; }  // of a burst, its last part
+
+ private:
+  static constexpr Duration kStart = 3s;
+  static SimOptions path(Duration jitter) {
     SimOptions options = symmetric_path(1000 * kMbit, 100ms, 0, 100ms, 5);
     options.handshake_rtt = 100ms;
-    SimNetwork network(options);
-    SimWorld& world = network.join();
-    world.every(420ms, [&] {
-      for (int i = 0; i < mebibytes; ++i) world.fetch(kMiB);
-    });
-    network.run_for(3s);
-    Duration longest{};
-    network.run_for(20s, 1ms,
-                    [&] { longest = std::max(longest, network.link(Role::kClient).backlog(network.now())); });
-    std::printf("  %d MiB each 420 ms: %.1f ms\n", mebibytes, to_seconds(longest) * 1e3);
-    EXPECT_LE(longest, 18ms) << mebibytes;
+    options.path.to_client.jitter = options.path.to_server.jitter = jitter;
+    return options;
   }
+
+  SimNetwork network_;
+  SimWorld& world_;
+  Duration queue_{};
+  Duration slowest_{};
+};
+
+// What a player asks for next waits behind the queue of what it wanted before.
+TEST(Fairness, WhoSendsNowAndThenKeepsTheQueueAsShort) {
+  for (const int mebibytes : {12, 16, 20, 26}) {
+    const Bursts bursts(mebibytes, 0ms);
+    EXPECT_LE(bursts.queue(), 18ms) << mebibytes;
+    EXPECT_LE(bursts.slowest(), 115ms + at_full_speed(mebibytes * kMiB, 950 * kMbit)) << mebibytes;
+  }
+}
+
+// And jitter does not cost it the line.
+TEST(Fairness, WhoSendsNowAndThenHasRoomForJitter) {
+  const Bursts bursts(26, 5ms);
+  EXPECT_LE(bursts.slowest(), 130ms + at_full_speed(26 * kMiB, 950 * kMbit));
 }
 
 TEST(Fairness, AloneOnASlowLineItKeepsTheQueueShort) {

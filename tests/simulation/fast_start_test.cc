@@ -45,7 +45,7 @@ TEST_P(FastStart, IsFullWithinSixRoundTrips) {
     GTEST_SKIP() << "skipped, because a gigabyte takes too long with sanitizers";
   SimOptions options = symmetric_path(path.rate, path.rtt, path.loss, 100ms, 11);
   options.handshake_rtt = path.rtt;
-  options.connection.credit.request_bytes_later = server_credit;
+  options.connection.credit.request_bytes_later = kServerCredit;
   SimPair pair(options);
   const Role receiver = path.kind == Kind::kFetch ? Role::kClient : Role::kServer;
   // Below some milliseconds the first train alone fills a round trip.

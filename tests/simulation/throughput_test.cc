@@ -38,7 +38,7 @@ TEST_P(Throughput, OfOneGibibyteAtOneGigabit) {
   const Line& line = GetParam();
   SimOptions options = symmetric_path(kGbit, line.rtt, line.loss, 100ms, 11);
   options.handshake_rtt = line.rtt;
-  options.connection.credit.request_bytes_later = server_credit;
+  options.connection.credit.request_bytes_later = kServerCredit;
   SimPair pair(options);
   const Role receiver = line.kind == Kind::kFetch ? Role::kClient : Role::kServer;
   pair.traffic().stream(kGiB, 128 * kMiB, line.kind);

@@ -127,7 +127,7 @@ SimOptions options_of(const Arguments& arguments) {
   options.handshake_rtt = rtt;
   options.path.mtu = arguments.mtu;
   options.connection.congestion = arguments.congestion;
-  options.connection.credit.request_bytes_later = server_credit;
+  options.connection.credit.request_bytes_later = kServerCredit;
   options.path.deliver_damaged = arguments.secure;
   if (!arguments.stalls.empty()) {
     const std::size_t colon = arguments.stalls.find(':');

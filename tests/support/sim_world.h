@@ -33,9 +33,9 @@ struct SimOptions {
   std::shared_ptr<SimPath::Links> links;  // shared with other pairs (sim_network.h); none: its own
 };
 
-// What a server lets a client alone have on its way once it has answered (proto/rpc/server_shard_strangers.cc):
-// for SimOptions' connection.credit.request_bytes_later, where more is stored than the 64 MiB of the start.
-inline ByteCount server_credit() { return (ByteCount{2} << 30) / 3; }
+// What a server lets a client have on its way once it has answered (proto/rpc/server_shard_strangers.cc): for
+// SimOptions' connection.credit.request_bytes_later, where more is stored than the 64 MiB of the start.
+constexpr ByteCount kServerCredit = ByteCount{512} << 20;
 
 // Both directions with the same parameters: `rate` bit/s, `rtt` split in two, a queue of `queue`.
 [[nodiscard]] SimOptions symmetric_path(std::uint64_t rate, Duration rtt, double loss, Duration queue,

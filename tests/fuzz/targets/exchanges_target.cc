@@ -20,8 +20,8 @@ using transport::Part;
 using transport::Role;
 using wire::ExchangeId;
 
-const transport::CreditLimits kLimits{.request_bytes = 8000, .exchanges = 6};
-// A request of more than half the credit could wait for credit that is never given back.
+constexpr transport::CreditLimits kLimits{.request_bytes = 8000, .exchanges = 6};
+// A request of more than seven eighths of the credit could wait for credit that is never given back.
 constexpr std::size_t kBodyMax = 3500;
 constexpr std::size_t kHeaderMax = 400;
 constexpr int kOperationsMax = 3000;

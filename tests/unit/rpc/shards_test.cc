@@ -110,17 +110,6 @@ TEST(RequestMemory, NamesThoseWhoHoldMostOnce) {
   EXPECT_EQ(more.front().connection, ConnectionId(30));
 }
 
-TEST(RequestMemory, KnowsWhatIsUnused) {
-  RequestMemory memory(100);
-  EXPECT_EQ(memory.unused(), 100u);
-  const auto account = memory.begin(ConnectionId(1));
-  account->add(70);
-  EXPECT_EQ(memory.unused(), 30u);
-  account->add(70);
-  EXPECT_EQ(memory.unused(), 0u);
-  account->remove(140);
-}
-
 TEST(RequestMemory, ConnectionsOfOneMountHoldTogether) {
   RequestMemory memory(100);
   std::map<int, std::shared_ptr<MemoryAccount>> accounts;

@@ -179,6 +179,24 @@ TEST(RoundQueue, OfWhatComesAndGoesWhatWeAddedOurselvesIsNoJitter) {
   EXPECT_EQ(queue.wander(), 2ms);
 }
 
+TEST(RoundQueue, TheJitterOfARoundWithoutAPauseStaysKnown) {
+  RoundQueue queue;
+  const auto add_round = [&queue](bool after_pause) {
+    queue.add(100ms, 50ms, 100ms, after_pause);
+    for (const Duration rtt : {116ms, 120ms}) queue.add(rtt, 120ms, 100ms, after_pause);
+    queue.end_round(100ms, 100ms);
+  };
+  for (const Duration rtt : {100ms, 103ms, 106ms}) queue.add(rtt, 112ms, 100ms, false);
+  queue.end_round(100ms, 100ms);
+  EXPECT_EQ(queue.wander(), 3ms);
+  add_round(true);
+  EXPECT_EQ(queue.wander(), 3ms) << "of the 12 all are a queue of our own, and 3 may be jitter";
+  add_round(false);
+  EXPECT_EQ(queue.wander(), 3ms) << "a pause is felt for two rounds";
+  add_round(false);
+  EXPECT_EQ(queue.wander(), 12ms);
+}
+
 TEST(RoundQueue, ARoundWithoutSamplesKeepsTheLastFigures) {
   RoundQueue queue;
   queue.add(108ms, 0ms, 100ms, false);

@@ -17,8 +17,10 @@ import xml.etree.ElementTree as xml
 
 REASON_LENGTH = 160
 # What a test program says of its failure: unittest's headline and exception, GoogleTest's place, a sanitizer's finding.
-TELLING = re.compile(r"^(FAIL|ERROR): |^\w*(Error|Exception|Expired)\b|: Failure$|ERROR: \w+Sanitizer|"
-                     r"^SUMMARY: |^  attempt \d|^Segmentation|\bassert")
+TELLING = re.compile(r"^(FAIL|ERROR): |^\w*(Error|Exception|Expired)\b|ERROR: \w+Sanitizer|^SUMMARY: |^  attempt \d|"
+                     r"^Segmentation|\bassert")
+PLACE = re.compile(r": Failure$")
+LINES_AFTER_A_PLACE = 4  # what was expected there, and what came
 TELLING_LINES = 12
 
 
@@ -50,8 +52,14 @@ class Totals:
 
 def telling_in(output):
     """Of a failed test's output the lines that say why: the whole may be long, and is far above the summary."""
-    lines = [line[:REASON_LENGTH] for line in output.splitlines() if TELLING.search(line)]
-    return lines[:TELLING_LINES] or [line[:REASON_LENGTH] for line in output.splitlines()[-TELLING_LINES:]]
+    lines = [line[:REASON_LENGTH] for line in output.splitlines()]
+    telling, left = [], 0
+    for line in lines:
+        left = 1 + LINES_AFTER_A_PLACE if PLACE.search(line) else left
+        if left > 0 or TELLING.search(line):
+            telling.append(line)
+        left -= 1
+    return telling[:TELLING_LINES] or lines[-TELLING_LINES:]
 
 
 def reason_in(output):

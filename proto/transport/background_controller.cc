@@ -115,7 +115,7 @@ void BackgroundController::handle_ack(const AckEvent& event, RttEstimator& rtt) 
 
 void BackgroundController::sample(const AckEvent& event) {
   if (event.rtt > Duration(0)) {
-    round_queue_.add(event.rtt, Duration(0), rtt_min_, event.app_limited);
+    round_queue_.add({.rtt = event.rtt});
     recent_.add(event.now, event.rtt, std::max(rtt_min_ / 4, RttEstimator::kStandingWindowMin / 4));
   }
   if (event.train && event.train->bytes >= kTrainBytesMin) {

@@ -186,7 +186,7 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   // A train that lost packets seems to have arrived faster than it did.
   if (after_overrun() && event.lost_bytes > event.acked_bytes / 16) trains_.clear();
   sample_train(event);
-  round_queue_.add(event.rtt, load(event.flight), rtt_min_, event.app_limited);
+  round_queue_.add({.rtt = event.rtt, .own_queue = queued_by(event), .after_pause = event.app_limited});
   if (event.round_ended) end_round(event, rtt);
   const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
   const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
@@ -223,10 +223,12 @@ void ModelController::sample_train(const AckEvent& event) {
   if (sends_trains()) trains_.add(*event.train);
 }
 
-// Of a flow that has the line alone: else the queue is that of others, too.
-Duration ModelController::load(ByteCount flight) const {
+// How much of the newest round trip is a queue of what was in flight beyond what the path holds: of a flow
+// that has the line alone, else the queue is that of others, too.
+Duration ModelController::queued_by(const AckEvent& event) const {
   if (capacity_ <= 0 || share_of(rate_) < kSharedBelow) return Duration(0);
-  return from_seconds(static_cast<double>(flight) / capacity_);
+  const Duration load = from_seconds(static_cast<double>(event.flight) / capacity_);
+  return std::max(Duration(0), std::min(load, event.rtt) - rtt_min_);
 }
 
 double ModelController::round_loss() const {

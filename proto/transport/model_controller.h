@@ -67,7 +67,7 @@ class ModelController final : public CongestionController {
 
   void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
-  [[nodiscard]] Duration load(ByteCount flight) const;
+  [[nodiscard]] Duration queued_by(const AckEvent& event) const;
   void end_round(const AckEvent& event, RttEstimator& rtt);
   void raise_startup_cap();
   [[nodiscard]] double start_rate() const;

@@ -17,15 +17,21 @@ namespace tusk::transport {
 
 class RoundQueue {
  public:
-  // `load`: how long the line takes for what of ours was in flight when the packet left; 0: unknown. `base`:
-  // the path without queues. `after_pause`: within the flight before that packet nothing was to be sent for a
-  // moment; who only was kept from sending is on a busy machine, and that is jitter.
-  void add(Duration rtt, Duration load, Duration base, bool after_pause) {
+  struct Sample {
+    Duration rtt{};
+    // Of that what our own bytes in flight explain which the path does not hold; 0: nothing, or unknown.
+    Duration own_queue{};
+    // Within the flight before that packet nothing was to be sent for a moment. Who only was kept from
+    // sending is on a busy machine, and that is jitter.
+    bool after_pause = false;
+  };
+
+  void add(const Sample& sample) {
+    const Duration rtt = sample.rtt;
     if (rtt <= Duration(0)) return;
-    paused_ |= after_pause;
-    const Duration overload = std::max(Duration(0), std::min(load, rtt) - base);  // a queue that it met
-    overload_minimum_ = std::min(overload_minimum_, overload);
-    overload_sum_ += overload;
+    paused_ |= sample.after_pause;
+    own_minimum_ = std::min(own_minimum_, sample.own_queue);
+    own_sum_ += sample.own_queue;
     minimum_ = std::min(minimum_, rtt);
     maximum_ = std::max(maximum_, rtt);
     sum_ += rtt;
@@ -42,14 +48,14 @@ class RoundQueue {
       const Duration wander_max = base / 4 + kHostNoise;
       const Duration above = std::max(Duration(0), sum_ / samples_ - base - queue_);
       const Duration known = std::min(wander_without_pause_, above);
-      const Duration grown = overload_sum_ / samples_ - overload_minimum_;
+      const Duration grown = own_sum_ / samples_ - own_minimum_;
       const bool filled_anew = paused_ || paused_before_;
       wander_ = std::min(filled_anew ? std::max(known, above - grown) : above, wander_max);
       if (!filled_anew) wander_without_pause_ = wander_;
       average_ = queue_ + above;
     }
-    minimum_ = overload_minimum_ = Duration::max();
-    maximum_ = sum_ = overload_sum_ = {};
+    minimum_ = own_minimum_ = Duration::max();
+    maximum_ = sum_ = own_sum_ = {};
     samples_ = 0;
     paused_before_ = std::exchange(paused_, false);
   }
@@ -66,8 +72,8 @@ class RoundQueue {
   Duration minimum_ = Duration::max();
   Duration maximum_{};
   Duration sum_{};
-  Duration overload_minimum_ = Duration::max();
-  Duration overload_sum_{};
+  Duration own_minimum_ = Duration::max();
+  Duration own_sum_{};
   std::int64_t samples_ = 0;
   bool paused_ = false;
   bool paused_before_ = false;  // in the last round

@@ -141,7 +141,7 @@ TEST(PathLoss, BehindAQueueNothingIsSuspectedAndOnlySoMuchMadeUpFor) {
 
 TEST(RoundQueue, ToldFromJitterByWhatNoPacketGotRound) {
   RoundQueue queue;
-  for (const Duration rtt : {108ms, 110ms, 112ms}) queue.add(rtt, 0ms, 100ms, false);
+  for (const Duration rtt : {108ms, 110ms, 112ms}) queue.add({.rtt = rtt});
   queue.end_round(100ms, 108ms);
   EXPECT_EQ(queue.queue(), 8ms);
   EXPECT_EQ(queue.wander(), 2ms);
@@ -149,7 +149,7 @@ TEST(RoundQueue, ToldFromJitterByWhatNoPacketGotRound) {
 
 TEST(RoundQueue, OnShortPathsIsNoLongerThanTheStandingMinimum) {
   RoundQueue queue;
-  queue.add(5ms, 0ms, 100ms, false);
+  queue.add({.rtt = 5ms});
   queue.end_round(200us, 300us);
   EXPECT_EQ(queue.queue(), 100us);
   EXPECT_EQ(queue.wander(), 250us) << "and what comes and goes is at most a quarter of the path, and 200 us";
@@ -157,7 +157,7 @@ TEST(RoundQueue, OnShortPathsIsNoLongerThanTheStandingMinimum) {
 
 TEST(RoundQueue, ThatComesAndGoesIsMoreThanJitterOnAverage) {
   RoundQueue queue;
-  for (const Duration rtt : {200us, 2200us, 4200us}) queue.add(rtt, 0ms, 100ms, false);
+  for (const Duration rtt : {200us, 2200us, 4200us}) queue.add({.rtt = rtt});
   queue.end_round(200us, 200us);
   EXPECT_EQ(queue.queue(), 0us);
   EXPECT_EQ(queue.average(), 2ms);
@@ -167,13 +167,13 @@ TEST(RoundQueue, ThatComesAndGoesIsMoreThanJitterOnAverage) {
 
 TEST(RoundQueue, OfWhatComesAndGoesWhatWeAddedOurselvesIsNoJitter) {
   RoundQueue queue;
-  queue.add(101ms, 20ms, 100ms, true);
-  for (const Duration excess : {4ms, 8ms, 12ms}) queue.add(101ms + excess, 100ms + excess, 100ms, false);
+  queue.add({.rtt = 101ms, .after_pause = true});
+  for (const Duration excess : {4ms, 8ms, 12ms}) queue.add({.rtt = 101ms + excess, .own_queue = excess});
   queue.end_round(100ms, 101ms);
   EXPECT_EQ(queue.wander(), 0ms);
   EXPECT_EQ(queue.average(), 7ms);
   // A queue that stays as long is there all the time.
-  for (const Duration rtt : {112ms, 116ms}) queue.add(rtt, 112ms, 100ms, false);
+  for (const Duration rtt : {112ms, 116ms}) queue.add({.rtt = rtt, .own_queue = 12ms});
   queue.end_round(100ms, 112ms);
   EXPECT_EQ(queue.queue(), 12ms);
   EXPECT_EQ(queue.wander(), 2ms);
@@ -182,11 +182,12 @@ TEST(RoundQueue, OfWhatComesAndGoesWhatWeAddedOurselvesIsNoJitter) {
 TEST(RoundQueue, TheJitterOfARoundWithoutAPauseStaysKnown) {
   RoundQueue queue;
   const auto add_round = [&queue](bool after_pause) {
-    queue.add(100ms, 50ms, 100ms, after_pause);
-    for (const Duration rtt : {116ms, 120ms}) queue.add(rtt, 120ms, 100ms, after_pause);
+    queue.add({.rtt = 100ms, .after_pause = after_pause});
+    for (const Duration rtt : {116ms, 120ms})
+      queue.add({.rtt = rtt, .own_queue = rtt - 100ms, .after_pause = after_pause});
     queue.end_round(100ms, 100ms);
   };
-  for (const Duration rtt : {100ms, 103ms, 106ms}) queue.add(rtt, 112ms, 100ms, false);
+  for (const Duration rtt : {100ms, 103ms, 106ms}) queue.add({.rtt = rtt, .own_queue = rtt - 100ms});
   queue.end_round(100ms, 100ms);
   EXPECT_EQ(queue.wander(), 3ms);
   add_round(true);
@@ -199,7 +200,7 @@ TEST(RoundQueue, TheJitterOfARoundWithoutAPauseStaysKnown) {
 
 TEST(RoundQueue, ARoundWithoutSamplesKeepsTheLastFigures) {
   RoundQueue queue;
-  queue.add(108ms, 0ms, 100ms, false);
+  queue.add({.rtt = 108ms});
   queue.end_round(100ms, 108ms);
   queue.end_round(100ms, 108ms);
   EXPECT_EQ(queue.queue(), 8ms);

@@ -288,12 +288,12 @@ class TheServer(Trouble):
         self.assertNotIn("no answer for", run_in(wan.ns_a, status, ERROR_SECONDS).stdout)
 
     def test_set_up_anew_it_is_another_server(self):
+        (self.export / "file").write_text("x")
         wan = self.wan_of()
         server = self.serve(wan)
         mount = self.mounted(wan, server.url)
         status = [program("tusk"), "status", mount.path]
         key = re.search('"server_key":"([^"]+)"', run_in(wan.ns_a, [*status, "--json"], ERROR_SECONDS).stdout)[1]
-        (self.export / "file").write_text("x")
         old_state, server.state_dir = server.state_dir, self.folder / "set up anew"
         server.stop()
         server.start()

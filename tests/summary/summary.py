@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds up the JUnit reports of several ctest runs. Its last line is "N passed, N failed, N skipped", alone: CI reads it.
 
-    tests/summary.py [--failed WHAT]... [--skipped WHAT]... REPORT.xml...
+    tests/summary/summary.py [--failed WHAT]... [--skipped WHAT]... REPORT.xml...
 
 Says what failed and why something was skipped. Exit code 0 only when something passed and nothing failed. A test
 that ctest could not run at all (its program is missing, a fixture failed) has failed: only a test itself may say

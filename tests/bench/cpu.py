@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from lib import baselines
+from lib import baselines, drawing
 from lib.lines import Line, parse_size, size_text
 from lib.measuring import TICKS, check_digest, cpu_seconds, descendants, make_random_file, memory_folder, memory_kib, \
     timed
@@ -251,6 +251,18 @@ def memory_cell(line, direction, size):
     return measure
 
 
+def draw(session):
+    """What a byte costs each side, ours and the others', from the figures that are there."""
+    measured = {figure["what"]: figure["value"] for cell in session.cells.values() for figure in cell["figures"]}
+    whats = [what.removesuffix(", client") for what in measured
+             if what.endswith(", client") and f"{what.removesuffix(', client')}, server" in measured]
+    costs = [(what, [measured[f"{what}, client"], measured[f"{what}, server"]]) for what in whats]
+    machine = [(what, [measured[f"{what}, the whole machine"]]) for what in whats]
+    session.draw("cpu.svg", drawing.sheet([drawing.bars("Cost", "CPU s/GiB", costs, ("client", "server")),
+                                           drawing.bars("The whole machine, the program that reads or writes included",
+                                                        "CPU s/GiB", machine)]))
+
+
 def main():
     parser = common_arguments(__doc__)
     parser.add_argument("--size", type=parse_size, help="of the file (4gib)")
@@ -279,6 +291,7 @@ def main():
                          memory_cell(line, direction, size if arguments.tiny else GIB if line is FAR else 3 * GIB))
     for direction in DIRECTIONS if shutil.which("perf") and not arguments.tiny else ():
         session.cell(f"profile {direction}", profile_cell(direction, size))
+    draw(session)
     return session.finish()
 
 

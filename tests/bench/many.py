@@ -15,14 +15,18 @@ import contextlib
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
+from lib import drawing
 from lib.lines import Line, size_text
-from lib.measuring import check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib
+from lib.measuring import MIB, check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib
 from lib.mounts import DIRECTIONS, INTO, OUT
 from lib.results import Session, common_arguments
+from lib.series import read_series
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 from progress import Progress
 
@@ -44,7 +48,7 @@ NICE = {OUT: 0, INTO: 19}
 
 def copy_all(files, copies, arrived, nice):
     """Copies each file, all from one moment on: starting so many programs takes a second by itself. Seconds of each from
-    that moment to its exit, and the sizes of what had `arrived` of each when the first was done."""
+    that moment to its exit, and looks at what had `arrived` of each until the first was done: (seconds, sizes)."""
     gate, opener = os.pipe()
     with contextlib.ExitStack() as stack:
         try:
@@ -60,52 +64,78 @@ def copy_all(files, copies, arrived, nice):
 
 def wait_for_all(runs, arrived):
     started = time.monotonic()
-    seconds, sizes = [None] * len(runs), []
+    seconds, looks = [None] * len(runs), []
     while None in seconds:
         if time.monotonic() - started > COPY_SECONDS:
             raise HarnessError(f"cp took more than {COPY_SECONDS} s")
-        latest = [copy.stat().st_size if copy.exists() else 0 for copy in arrived]
+        if seconds.count(None) == len(runs):
+            sizes = [copy.stat().st_size if copy.exists() else 0 for copy in arrived]
+            looks.append((time.monotonic() - started, sizes))
         time.sleep(SAMPLE_SECONDS)
         for number, run in enumerate(runs):
             if seconds[number] is None and run.poll() is not None:
                 seconds[number] = time.monotonic() - started
                 if run.returncode != 0:
                     raise HarnessError(f"cp ended with {run.returncode}")
-        if seconds.count(None) == len(runs):
-            sizes = latest
-    return seconds, sizes
+    return seconds, looks
 
 
 def busy_mounts(count, size, direction):
     source, target = ("export", "near") if direction == OUT else ("near", "export")
-    line = LINES[direction]
+    line, way = LINES[direction], "ba" if direction == OUT else "ab"
 
-    def measure(cell):
+    def copied(series):
         with memory_folder(2 * count * size) as folder, contextlib.ExitStack() as stack:
             wanted = [make_random_file(folder / source / f"file{number}", size) for number in range(count)]
             arrived = [folder / target / f"copy{number}" for number in range(count)]
-            wan = stack.enter_context(line.wan())
+            wan = stack.enter_context(line.wan(series=series, series_interval="50ms"))
             server = stack.enter_context(Tuskd(wan, folder / "export"))
             mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE[direction]))
                       for _ in range(count)]
             places = {"near": [folder / "near"] * count, "export": [mount.path for mount in mounts]}
             files = [place / f"file{number}" for number, place in enumerate(places[source])]
             copies = [place / f"copy{number}" for number, place in enumerate(places[target])]
+            began = wan.stats()["elapsed_s"]
             with Progress(wan):
-                seconds, sizes = copy_all(files, copies, arrived, NICE[direction])
-            queue = wan.stats()["ba" if direction == OUT else "ab"]["queue_ms"]
+                seconds, looks = copy_all(files, copies, arrived, NICE[direction])
+            queue = wan.stats()[way]["queue_ms"]
             for copy, digest in zip(arrived, wanted):
                 check_digest(copy, digest)
+            return began, seconds, looks, queue
+
+    def measure(cell):
+        with tempfile.NamedTemporaryFile() as series:
+            began, seconds, looks, queue = copied(series.name)
+            rows = [row for row in read_series(series.name) if began <= row["time_s"] <= began + max(seconds)]
         words = f"{count} mounts, {size_text(size)} each, {direction}"
-        cell.details.update(seconds=seconds, sizes=sizes)
+        sizes = looks[-1][1]
+        cell.details.update(seconds=seconds, sizes=sizes, arrived=[
+            [when, *(value / MIB for value in (min(each), statistics.median(each), max(each)))] for when, each in looks],
+            line=[[row["time_s"] - began, row[f"{way}_mbit"]] for row in rows],
+            queue=[[row["time_s"] - began, row[f"{way}_queue_ms"]] for row in rows])
         cell.add(f"{words}: the first is done before the last by", (1 - min(seconds) / max(seconds)) * 100, "%",
                  at_most=SPREAD_GOAL, note=f"{min(seconds):.1f} to {max(seconds):.1f} s")
-        if sizes and any(sizes):
+        if any(sizes):
             cell.add(f"{words}: Jain's index just before the first was done",
                      sum(sizes) ** 2 / (count * sum(size * size for size in sizes)), at_least=JAIN_GOAL)
         cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / line.limit * 100, "% of the limit",
                  note=f"{line}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
     return measure
+
+
+def draw(session, keys):
+    drawings = []
+    for key in keys:
+        arrived = session.details(key, "arrived")
+        if not arrived:
+            continue
+        had = [(name, [(look[0], look[number]) for look in arrived])
+               for number, name in ((1, "least"), (2, "median"), (3, "most"))]
+        drawings += [drawing.line_plot(f"{key}: what each had, until the first was done", "s", "MiB", had),
+                     drawing.line_plot("", "s", "Mbit/s on the path", [("all", session.details(key, "line"))]),
+                     drawing.line_plot("", "s", "ms of queue", [("queue", session.details(key, "queue"))])]
+    if drawings:
+        session.draw("many.svg", drawing.sheet(drawings, 3))
 
 
 def idle_clients_program():
@@ -164,11 +194,13 @@ def main():
     session = Session("many", arguments)
     few = arguments.quick or arguments.tiny
     count = arguments.mounts or (2 if arguments.tiny else QUICK_MOUNTS if few else MOUNTS)
-    for direction in DIRECTIONS:
-        session.cell(f"{count} mounts, {direction}", busy_mounts(count, TINY_FILE if arguments.tiny else FILE, direction))
+    busy = [f"{count} mounts, {direction}" for direction in DIRECTIONS]
+    for key, direction in zip(busy, DIRECTIONS):
+        session.cell(key, busy_mounts(count, TINY_FILE if arguments.tiny else FILE, direction))
     clients = 20 if arguments.tiny else IDLE
     seconds = 1 if arguments.tiny else QUICK_IDLE_SECONDS if few else IDLE_SECONDS
     session.cell(f"{clients} idle clients", idle(clients, seconds))
+    draw(session, busy)
     return session.finish()
 
 

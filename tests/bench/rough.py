@@ -11,7 +11,7 @@ loses) x payload/MTU.
 import dataclasses
 import sys
 
-from lib import simulator
+from lib import drawing, simulator
 from lib.lines import Line, size_text
 from lib.measuring import make_random_file, memory_folder
 from lib.mounts import INTO, OUT, copy_large, mounted
@@ -60,7 +60,7 @@ def simulated(path, size):
     def measure(cell):
         result = simulator.transfer(path.line, size, *path.simulated)
         again = (result["taken_for_lost"] - result["path_losses"] - result["queue_drops"]) / result["packets"]
-        cell.details.update(result)
+        cell.details.update(share=result["mbit"] / path.limit, **result)
         cell.add(f"simulated, {path.name}", result["mbit"] / path.limit * 100, "% of the limit", at_least=GOAL,
                  note=f"{size_text(size)}; sent in vain {max(0, again):.2%}, dropped by the queue "
                       f"{result['queue_drops'] / result['packets']:.2%}")
@@ -75,12 +75,21 @@ def mounted_cell(path, direction, size):
                 mbit = copy_large(wan, mount, folder, "far", size, wanted, direction,
                                   90 + 20 * size * 8e-6 / path.limit)
                 way = wan.settled_stats()["ba" if direction == OUT else "ab"]
-        cell.details.update(path=way, mbit=mbit)
+        cell.details.update(share=mbit / path.limit, path=way, mbit=mbit)
         sent = way["bytes_in"] / size * path.limit / path.line.rate - 1
         cell.add(f"mounted, {path.name}, cp {direction} the mount", mbit / path.limit * 100, "% of the limit",
                  at_least=GOAL, note=f"{mbit:.0f} Mbit/s, {size_text(size)}; sent beyond the least {sent:.1%}, dropped "
                                      f"by the queue {way['drops']['queue'] / max(1, way['packets_in']):.2%}")
     return measure
+
+
+def draw(session):
+    columns = {"simulated": "simulated, {}", "out": f"mounted, {{}}, {OUT}", "into": f"mounted, {{}}, {INTO}"}
+    shares = {(path.name, column): session.details(key.format(path.name), "share")
+              for path in PATHS for column, key in columns.items()}
+    session.draw("rough.svg", drawing.heat_map("What rough paths leave of a transfer", list(columns),
+                                               [path.name for path in PATHS], shares,
+                                               "share of rate x (1 - lost) x payload/MTU"))
 
 
 def main():
@@ -95,6 +104,7 @@ def main():
             session.cell(f"simulated, {path.name}", simulated(path, path_size))
         for direction in path.sides if "mounted" not in arguments.skip else ():
             session.cell(f"mounted, {path.name}, {direction}", mounted_cell(path, direction, path_size))
+    draw(session)
     return session.finish()
 
 

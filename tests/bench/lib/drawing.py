@@ -1,4 +1,4 @@
-"""Small SVG drawings: lines over time, heat maps, and several of them on one sheet. Text in, text out."""
+"""Small SVG drawings: lines over time, heat maps, bars, and several of them on one sheet. Text in, text out."""
 
 import html
 import math
@@ -8,6 +8,7 @@ FONT = 'font-family="sans-serif" font-size="12"'
 PANEL_WIDTH, PANEL_HEIGHT = 760, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 44
 CELL_WIDTH, CELL_HEIGHT = 62, 28
+BAR_HEIGHT, BAR_ROOM = 20, 64  # room for the number behind a bar
 GAP = 16
 HEADROOM = 1.5  # lines that go higher than that above a goal are cut off, so that the goal can be seen
 
@@ -119,6 +120,26 @@ def heat_map(title, columns, rows, values, note=""):
         parts.append(text(4, height + 12, note, fill="#666666", font_size="11"))
         height += 20
     return Drawing(max(left + len(columns) * CELL_WIDTH, 7 * len(title) + 8, 6 * len(note)), height, parts)
+
+
+def bars(title, unit, rows, parts=("",)):
+    """rows are (name, [value of each part]): bars one below the other, their parts one behind the other; the number
+    behind a bar is their sum."""
+    left = 12 + 7 * max((len(name) for name, _ in rows), default=0)
+    width = PANEL_WIDTH - left - BAR_ROOM
+    most = max((sum(values) for _, values in rows), default=0) or 1
+    drawn = [text(4, 16, f"{title}, {unit}", font_weight="bold")]
+    for number, name in enumerate(parts):
+        drawn.append(text(PANEL_WIDTH - 4, 16, name, "end", fill=COLOURS[number], dx=f"{-80 * (len(parts) - 1 - number)}"))
+    for number, (name, values) in enumerate(rows):
+        x, y = left, 26 + number * BAR_HEIGHT
+        drawn.append(text(left - 6, y + 13, name, "end"))
+        for value, colour in zip(values, COLOURS):
+            length = value / most * width
+            drawn.append(f'<rect x="{x:.1f}" y="{y}" width="{length:.1f}" height="{BAR_HEIGHT - 4}" fill="{colour}"/>')
+            x += length
+        drawn.append(text(x + 4, y + 13, f"{sum(values):.3g}"))
+    return Drawing(PANEL_WIDTH, 26 + len(rows) * BAR_HEIGHT + 4, drawn)
 
 
 def percent(share):

@@ -83,6 +83,18 @@ class Drawings(unittest.TestCase):
         xml.fromstring(drawing.line_plot("empty", "x", "y", [("none", [])]).svg())
         xml.fromstring(drawing.heat_map("empty", ["a"], ["b"], {}).svg())
 
+    def test_bars_are_as_long_as_what_they_stand_for(self):
+        plot = drawing.bars("cost", "s/GiB", [("<ours>", [1, 2]), ("theirs", [2, 4])], ("client", "server"))
+        root = xml.fromstring(plot.svg())
+        background, *boxes = root.iter("{http://www.w3.org/2000/svg}rect")
+        lengths = [float(box.get("width")) for box in boxes]
+        self.assertEqual(background.get("width"), "100%")
+        for length, value in zip(lengths, (1, 2, 2, 4), strict=True):
+            self.assertAlmostEqual(length, value * lengths[0], delta=0.4)
+        self.assertIn("<ours>", list(root.itertext()))
+        self.assertIn("6", list(root.itertext()))
+        xml.fromstring(drawing.bars("empty", "s", []).svg())
+
     def test_many_points_are_thinned_to_their_means(self):
         self.assertEqual(drawing.thinned([(0, 0), (1, 2), (2, 4), (3, 6)], 2), [(0.5, 1), (2.5, 5)])
 

@@ -59,19 +59,23 @@ def changes(line):
     return ",".join(f"{name}={settings[name]}" for name in ("rate", "delay", "loss", "queue"))
 
 
-def drain_seconds(before, after):
-    """How long what was in flight takes to leave the new bottleneck, whose queue cuts off the rest."""
-    return min(before.in_flight * 8e-6 / after.rate, after.queue / 1e3) + after.rtt / 1e3
+def drain_seconds(before, after, queued_ms):
+    """How long what was in flight takes to leave the new bottleneck: what stood in its queue, which nothing cuts off, and
+    of the rest what finds room there."""
+    stood = queued_ms / 1e3 * before.rate / after.rate
+    rest = min(before.in_flight * 8e-6 / after.rate, after.queue / 1e3)
+    return max(stood, rest) + after.rtt / 1e3
 
 
-def judge(cell, where, scenario, stay, times, counts, reader=None):
+def judge(cell, where, scenario, stay, times, counts, queue, reader=None):
     """Adds what each change did to the file data that arrives: its bytes (counts) so far at times that begin with the
-    first path. reader is the same of a program that reads it in order, for information: it gets nothing while one
-    block is missing, and all that waited behind it at once."""
+    first path. queue: (time, ms). reader is what counts are, of a program that reads in order, for information: it gets
+    nothing while one block is missing, and all that waited behind it at once."""
     for number in range(1, len(scenario.lines)):
         before, after = scenario.lines[number - 1:number + 1]
         change = scenario.times(stay)[number]
-        drain = drain_seconds(before, after)
+        queued = max((ms for when, ms in queue if change - 0.1 <= when <= change), default=0)
+        drain = drain_seconds(before, after, queued)
         start = change + SETTLE + drain
         share = rate_between(times, counts, start, start + WINDOW) / after.limit
         there = first_time_at(times, counts, change, change + stay, (1 - WITHIN) * after.limit, SOON_WINDOW)
@@ -96,8 +100,9 @@ def simulated(scenario, stay):
         for row in rows:
             counts.append(counts[-1] + (row["shares"][0] or 0) / 100 * first.rate * (row["time"] - times[-1]) / 8e-6)
             times.append(row["time"])
-        cell.details.update(goodput=rates(times, counts, EVERY), queue=[[row["time"], row["queue_ms"]] for row in rows])
-        judge(cell, "simulated", scenario, stay, times, counts)
+        queue = [[row["time"], row["queue_ms"]] for row in rows]
+        cell.details.update(goodput=rates(times, counts, EVERY), queue=queue)
+        judge(cell, "simulated", scenario, stay, times, counts, queue)
     return measure
 
 
@@ -127,11 +132,10 @@ def emulated(scenario, stay):
             rows = read_series(series.name)
         read = [when - then for when in line["times"]]
         times, counts = arrivals(rows, began)
-        cell.details.update(goodput=rates(times, counts, 0.1),
-                            reader=[[when + read[0], mbit] for when, mbit in rates(read, line["bytes"], 0.1)],
-                            queue=[[row["time_s"] - began, row["ba_queue_ms"]] for row in rows
-                                   if began <= row["time_s"] <= began + seconds])
-        judge(cell, "mounted", scenario, stay, times, counts, (read, line["bytes"]))
+        queue = [[row["time_s"] - began, row["ba_queue_ms"]] for row in rows if began <= row["time_s"] <= began + seconds]
+        cell.details.update(goodput=rates(times, counts, 0.1), queue=queue,
+                            reader=[[when + read[0], mbit] for when, mbit in rates(read, line["bytes"], 0.1)])
+        judge(cell, "mounted", scenario, stay, times, counts, queue, (read, line["bytes"]))
     return measure
 
 

@@ -9,13 +9,20 @@ namespace {
 
 constexpr std::uint64_t kDamageSeed = 0x6a09e667f3bcc908;  // apart from the link's own streams
 
+// What a full path holds.
+ByteCount under_way_when_full(const support::LinkParameters& parameters) {
+  const Duration time = parameters.queue_time + parameters.delay + parameters.jitter;
+  return static_cast<ByteCount>(static_cast<double>(parameters.rate) / 8 * to_seconds(time)) +
+         parameters.queue_bytes;
+}
+
 }  // namespace
 
 Direction::Direction(const support::LinkParameters& parameters, std::uint64_t seed,
                      std::size_t packet_size_max, ByteCount memory)
     : link_(parameters, seed),
       damage_(seed ^ kDamageSeed),
-      store_(packet_size_max, memory),
+      store_(packet_size_max, memory, under_way_when_full(parameters)),
       queue_(store_.capacity()) {}
 
 Direction::Pumped Direction::pump(const ReadClock& now, PacketSource& source, PacketSink& sink) {

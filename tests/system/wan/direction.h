@@ -51,7 +51,8 @@ using ReadClock = std::function<TimePoint()>;
 // Not thread-safe.
 class Direction {
  public:
-  // `packet_size_max`: bytes of the largest packet; `memory`: bytes for packets under way.
+  // `packet_size_max`: bytes of the largest packet; `memory`: bytes for packets under way, of which what a
+  // full path holds is there at once.
   Direction(const support::LinkParameters& parameters, std::uint64_t seed, std::size_t packet_size_max,
             ByteCount memory);
 

@@ -89,7 +89,9 @@ class ChannelOverUdp final : public Channel {
   void receive();
   void settle();
   void transmit_now(TimePoint now);
+  [[nodiscard]] bool flush_blocked();
   void resume_when_writable();
+  void handle_too_big(std::size_t size);
   void connect(TimePoint now);
   void handle_events(TimePoint now);
   void handle_event(transport::Event& event, TimePoint now);
@@ -138,7 +140,7 @@ class ChannelOverUdp final : public Channel {
   std::unique_ptr<io::Timer> timer_;
   io::ReceiveBatch batch_;
   DatagramQueue queue_;
-  bool blocked_ = false;
+  bool blocked_ = false;  // the socket took not all of it
   std::thread thread_;
 
   // Network thread only.
@@ -305,23 +307,30 @@ void ChannelOverUdp::settle() {
 }
 
 void ChannelOverUdp::transmit_now(TimePoint now) {
-  const auto too_big = [this](const io::Address&, std::size_t size) {
-    if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
-  };
-  if (blocked_) return;
+  // Tried also here: nobody may be waiting for the socket, if the process had no descriptor left for that.
+  if (blocked_ && !flush_blocked()) return;
+  const auto too_big = [this](const io::Address&, std::size_t size) { handle_too_big(size); };
   const Route route{addresses_[address_], {}};
   blocked_ = !transmit(*secure_, now, route, queue_, socket_, too_big) || !queue_.flush(socket_, too_big);
   if (blocked_) resume_when_writable();
 }
 
+void ChannelOverUdp::handle_too_big(std::size_t size) {
+  if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
+}
+
+// Sends what the socket could not take; false: it still cannot.
+bool ChannelOverUdp::flush_blocked() {
+  blocked_ = !queue_.flush(socket_, [this](const io::Address&, std::size_t size) { handle_too_big(size); });
+  if (blocked_) return false;
+  if (auto* open = connection()) open->hold_back();
+  return true;
+}
+
 // One time may not do: the queue holds more than the socket's buffer.
 void ChannelOverUdp::resume_when_writable() {
   const auto resume = [this] {
-    blocked_ = !queue_.flush(socket_, [this](const io::Address&, std::size_t size) {
-      if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
-    });
-    if (blocked_) return resume_when_writable();
-    if (auto* open = connection()) open->hold_back();
+    if (blocked_ && !flush_blocked()) resume_when_writable();
   };
   if (auto waiting = reactor_->wait_writable_once(socket_.fd(), resume); !waiting)
     spdlog::error("cannot wait for the socket: {}", waiting.error().message());

@@ -97,7 +97,7 @@ bool SecureConnection::handle_short(TimePoint now, std::span<std::byte> datagram
   const auto sealed = datagram.subspan(parsed->size);
   if (!receive_keys_->open(number.value(), parsed->header.key_phase, header, sealed)) {
     if (receive_keys_->integrity_limit_reached())
-      connection_->close(ErrorCode::kAuthenticationFailed, "too many forged packets");
+      fail(ErrorCode::kAuthenticationFailed, "too many forged packets");
     return ++drops_.unauthenticated, false;
   }
   if (receive_keys_->generation() != receive_generation_) {

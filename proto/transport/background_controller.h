@@ -45,7 +45,7 @@ class BackgroundController final : public CongestionController {
   [[nodiscard]] Duration yield_above() const;
 
   State state_ = State::kGrow;
-  int rounds_in_state_ = 0;
+  std::int64_t rounds_in_state_ = 0;
   double rate_ = 0;      // delivered in the last round, bytes/s
   double capacity_ = 0;  // the most that ever was
   double sure_ = 0;      // bytes/s that growing may reach without care; 0: unknown
@@ -57,11 +57,11 @@ class BackgroundController final : public CongestionController {
 
   Duration jitter_{std::chrono::seconds(1)};  // the least that round trips wander without a queue
 
-  WindowedMin recent_;       // round trips of the last quarter of one
-  double drain_rate_ = 0;    // delivered since then while the queue drained
-  int quiet_rounds_ = 0;     // in a row
-  int quiet_needed_ = 8;     // to try again
-  int rounds_in_peace_ = 0;  // since
+  WindowedMin recent_;                // round trips of the last quarter of one
+  double drain_rate_ = 0;             // delivered since then while the queue drained
+  int quiet_rounds_ = 0;              // in a row
+  int quiet_needed_ = 8;              // to try again
+  std::int64_t rounds_in_peace_ = 0;  // since
   TimePoint emptied_at_{};
 
   bool round_app_limited_ = true;

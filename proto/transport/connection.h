@@ -147,14 +147,15 @@ class Connection {
   void handle_too_big(std::uint32_t size) { mtu_.handle_too_big(size); }
 
   // ------------------------------------------------ path
-  // The peer's packets come from a new address: prove it, keep only what is true of any path.
+  // The peer's packets come from a new address: prove it. What was known of the path counts until it shows
+  // otherwise: mostly only a port has changed.
   void challenge_path(TimePoint now);
   [[nodiscard]] bool path_challenge_pending() const { return challenge_.has_value(); }
 
   // ------------------------------------------------ time
-  // A client that wants to be heard more often than the configuration says, also when it asks for nothing.
   // What is not sent now does not wait for the pacer: the socket is full, or the address not proven yet.
   void hold_back() { pacer_.rest(); }
+  // A client that wants to be heard more often than the configuration says, also when it asks for nothing.
   void keep_alive_at_least_every(Duration interval) { keep_alive_max_ = std::max(interval, kKeepAliveMin); }
   [[nodiscard]] TimePoint next_timeout() const;
   void handle_timeout(TimePoint now);

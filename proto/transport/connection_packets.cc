@@ -80,7 +80,9 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   if (data && !probing && !limited) mark_train(now, assembly);
   if (data) add_messages(now, assembly);
   if (parity) add_parity(now, assembly);
-  if (probing) {
+  // An acknowledgement may have filled what little an unproven address gets; then the next packet is the
+  // probe.
+  if (probing && (!assembly.frames.empty() || assembly.writer.room() > 0)) {
     --probes_due_;
     if (assembly.frames.empty()) {
       write_frame(wire::PingFrame{}, assembly.writer);

@@ -369,7 +369,8 @@ bool Exchanges::credit_due() const {
 }
 
 wire::CreditFrame Exchanges::take_credit() {
-  granting_.request_bytes = answered_bytes_ + request_bytes_now();
+  // What was granted stays so, also if less is to be granted from now on (keep_credit).
+  granting_.request_bytes = std::max(granting_.request_bytes, answered_bytes_ + request_bytes_now());
   granting_.exchanges = ended_exchanges_ + limits_.exchanges;
   return granting_;
 }

@@ -8,8 +8,7 @@ namespace tusk::transport {
 bool HandshakeStream::write_frames(TimePoint now, ByteWriter& writer) {
   const std::size_t before = writer.written();
   if (ack_due_ && writer.room() >= wire::kSmallFrameMax) {
-    const ByteCount in_order = received_.empty() || received_.front().begin > 0 ? 0 : received_.front().end;
-    write_frame(wire::CryptoAckFrame{in_order}, writer);
+    write_frame(wire::CryptoAckFrame{in_order()}, writer);
     ack_due_ = false;
   }
   if (next_ < outgoing_.size() && writer.room() > wire::kCryptoFrameOverhead) {
@@ -35,6 +34,9 @@ void HandshakeStream::handle_timeout(TimePoint now) {
 Result<void> HandshakeStream::handle_frame(TimePoint, const wire::CryptoFrame& frame) {
   const ByteCount end = frame.offset + frame.data.size();
   if (end > kBytesMax) return fail(ErrorCode::kMalformed, "a handshake without end");
+  // Anybody can send these: what is in order always counts, but not pieces here and there without end.
+  if (received_.intervals().size() >= kRunsMax && frame.offset > in_order())
+    return fail(ErrorCode::kMalformed, "a handshake in too many pieces");
   ack_due_ = true;
   if (end > incoming_.size()) incoming_.resize(end);
   std::memcpy(incoming_.data() + frame.offset, frame.data.data(), frame.data.size());
@@ -57,9 +59,9 @@ Result<void> HandshakeStream::handle_frame(TimePoint now, const wire::CryptoAckF
 }
 
 std::vector<std::byte> HandshakeStream::take_received() {
-  if (received_.empty() || received_.front().begin > 0 || received_.front().end <= taken_) return {};
+  if (in_order() <= taken_) return {};
   const auto first = incoming_.begin() + static_cast<std::ptrdiff_t>(taken_);
-  taken_ = received_.front().end;
+  taken_ = in_order();
   return {first, incoming_.begin() + static_cast<std::ptrdiff_t>(taken_)};
 }
 

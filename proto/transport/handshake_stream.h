@@ -21,6 +21,8 @@ namespace tusk::transport {
 class HandshakeStream {
  public:
   static constexpr ByteCount kBytesMax = 64 << 10;
+  static constexpr std::size_t kRunsMax =
+      64;  // a flight is a few packets: what is lost of it leaves a few gaps
   static constexpr Duration kTimeoutInitial = 250ms;
   static constexpr Duration kTimeoutMax = 2s;
 
@@ -45,7 +47,7 @@ class HandshakeStream {
   void handle_timeout(TimePoint now);
 
   // ------------------------------------------------ from the peer
-  // kMalformed: more than a handshake can have.
+  // kMalformed: more than a handshake can have, or behind more gaps; nothing of it is taken then.
   [[nodiscard]] Result<void> handle_frame(TimePoint now, const wire::CryptoFrame& frame);
   [[nodiscard]] Result<void> handle_frame(TimePoint now, const wire::CryptoAckFrame& frame);
   // A repetition by a peer that has not heard that its bytes came.
@@ -57,6 +59,10 @@ class HandshakeStream {
   [[nodiscard]] std::optional<Duration> round_trip() const { return round_trip_; }
 
  private:
+  [[nodiscard]] ByteCount in_order() const {
+    return received_.empty() || received_.front().begin > 0 ? 0 : received_.front().end;
+  }
+
   std::vector<std::byte> outgoing_;
   ByteCount acked_ = 0;
   ByteCount next_ = 0;

@@ -125,8 +125,8 @@ class ModelController final : public CongestionController {
 
   State state_ = State::kStartup;
   std::uint64_t round_ = 0;
-  int rounds_in_state_ = 0;
-  std::uint64_t blind_until_ = 0;  // round to whose end the measurements are those of what was before
+  std::int64_t rounds_in_state_ = 0;  // a mount that only asks for names may be in one for years
+  std::uint64_t blind_until_ = 0;     // round to whose end the measurements are those of what was before
 
   // Monotone queue: the maximum of the last rounds is in front.
   std::deque<RoundSample> samples_;

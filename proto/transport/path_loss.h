@@ -63,7 +63,7 @@ class PathLoss {
   int excess_rounds_ = 0;   // in a row
   int content_rounds_ = 0;  // left
   int content_next_ = kContentRounds;
-  int harmless_rounds_ = 0;  // since then in which more was sent and no more lost
+  std::int64_t harmless_rounds_ = 0;  // since then in which more was sent and no more lost
 };
 
 }  // namespace tusk::transport

@@ -52,7 +52,7 @@ constexpr std::size_t kAckRangesMax = 64;
 template <>
 struct std::hash<tusk::wire::ConnectionIdBytes> {
   std::size_t operator()(const tusk::wire::ConnectionIdBytes& id) const {
-    std::uint64_t value;  // chosen at random by this side, so its bits are a hash already
+    std::uint64_t value;  // chosen at random: its bits are a hash already
     static_assert(sizeof value == tusk::wire::ConnectionIdBytes::kSize);
     std::memcpy(&value, id.bytes.data(), sizeof value);
     return value;

@@ -85,6 +85,33 @@ TEST_F(ClientConnectionTest, UnansweredPacketsAreProbedWithTheirContentInSmallPa
   EXPECT_LE(probes[1].size, wire::kDatagramSizeMin);
 }
 
+// To an address that is not proven a probe may get so little room that an acknowledgement fills all of it.
+TEST_F(ConnectionTest, AProbeFindsRoomOrWaitsForTheNextPacket) {
+  settle();
+  for (std::size_t room = Connection::kPayloadMin; room < 160; ++room) {
+    next_number_ += 2;  // one more range to acknowledge
+    send_something();
+    const int before = connection_.sent_packets().probes_unanswered();
+    for (int i = 0; i < 100 && connection_.sent_packets().probes_unanswered() == before; ++i) {
+      now_ = std::max(now_, connection_.next_timeout());
+      connection_.handle_timeout(now_);
+      if (connection_.sent_packets().probes_unanswered() == before) (void)packets();
+    }
+    ASSERT_GT(connection_.sent_packets().probes_unanswered(), before);
+    receive_hex("01");  // wants an acknowledgement at once
+    Bytes payload(room);
+    int eliciting = 0;
+    for (int i = 0; i < 4; ++i) {
+      const auto sent = connection_.sent_packets().in_flight();
+      if (!connection_.poll_packet(now_, payload)) break;
+      if (connection_.sent_packets().in_flight() > sent) ++eliciting;
+    }
+    EXPECT_GE(eliciting, 2) << room;
+    acknowledge_all();
+    (void)packets();
+  }
+}
+
 TEST_F(ClientConnectionTest, ALostCancelIsSaidAgain) {
   settle();
   const auto call = open(10);

@@ -430,6 +430,15 @@ TEST_F(LaterCreditTest, IsMoreOnceTheFirstRequestWasAnswered) {
   EXPECT_EQ(server_.events().size(), 15u) << "8000 bytes not answered, of which one request was there before";
 }
 
+TEST_F(LaterCreditTest, WhatWasGrantedStaysSo) {
+  client_.open({.header = "h", .body = 499});
+  to_server();
+  server_.reply(ExchangeId(0));
+  const ByteCount granted = server_.exchanges.take_credit().request_bytes;
+  server_.exchanges.keep_credit();
+  EXPECT_GE(server_.exchanges.take_credit().request_bytes, granted);
+}
+
 TEST_F(LaterCreditTest, IsToldByEighths) {
   for (int i = 0; i < 40; ++i) client_.open({.header = "h", .body = 499});
   to_server();

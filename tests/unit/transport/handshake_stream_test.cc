@@ -225,6 +225,24 @@ TEST_F(HandshakeStreamTest, MoreThanAHandshakeCanHaveIsAnError) {
   EXPECT_FALSE(receiver.handle_frame(now, wire::CryptoFrame{kVarintMax, data}));
 }
 
+// Each of them moves all behind it: 32,000 of them took half a second of the server.
+TEST_F(HandshakeStreamTest, PiecesHereAndThereAreNotTakenWithoutEnd) {
+  const Bytes byte = counting_bytes(1);
+  std::size_t taken = 0;
+  for (ByteCount offset = 10'000; offset > 0; offset -= 2)
+    if (receiver.handle_frame(now, wire::CryptoFrame{offset, byte})) ++taken;
+  EXPECT_EQ(taken, HandshakeStream::kRunsMax);
+  const auto beyond = receiver.handle_frame(now, wire::CryptoFrame{50, byte});
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::kMalformed);
+  // The handshake itself goes on: its bytes come in order sooner or later.
+  const Bytes flight = counting_bytes(1000);
+  EXPECT_TRUE(receiver.handle_frame(now, wire::CryptoFrame{0, flight}));
+  EXPECT_EQ(receiver.take_received(), flight);
+  EXPECT_TRUE(receiver.handle_frame(now, wire::CryptoFrame{1000, flight}));
+  EXPECT_EQ(receiver.take_received(), flight);
+}
+
 TEST_F(HandshakeStreamTest, AnAcknowledgementOfNothingIsAnError) {
   sender.send(counting_bytes(10));
   EXPECT_TRUE(sender.handle_frame(now, wire::CryptoAckFrame{0}));

@@ -254,10 +254,10 @@ def memory_cell(line, direction, size):
 def draw(session):
     """What a byte costs each side, ours and the others', from the figures that are there."""
     measured = {figure["what"]: figure["value"] for cell in session.cells.values() for figure in cell["figures"]}
-    whats = [what.removesuffix(", client") for what in measured
-             if what.endswith(", client") and f"{what.removesuffix(', client')}, server" in measured]
+    suffix = ", the whole machine"
+    whats = [what.removesuffix(suffix) for what in measured if what.endswith(suffix)]
     costs = [(what, [measured[f"{what}, client"], measured[f"{what}, server"]]) for what in whats]
-    machine = [(what, [measured[f"{what}, the whole machine"]]) for what in whats]
+    machine = [(what, [measured[what + suffix]]) for what in whats]
     session.draw("cpu.svg", drawing.sheet([drawing.bars("Cost", "CPU s/GiB", costs, ("client", "server")),
                                            drawing.bars("The whole machine, the program that reads or writes included",
                                                         "CPU s/GiB", machine)]))

@@ -62,16 +62,9 @@ class PathThatChanges {
   SimNetwork network_;
 };
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 constexpr double kShareMin = 0.9;
-constexpr double kShareMinEver = 0.85;
 
-// Narrow and longer at once, at any time after the last emptying of the queue: now and then the trains that
-// tell that the line is narrower are lost, and it is known a little later.
+// Narrow and longer at once, at any time after the last emptying of the queue.
 TEST(Handover, FromWideToNarrowAndBack) {
   constexpr std::uint64_t kSeeds = kSanitized ? 1 : 21;
   std::vector<double> narrow;
@@ -84,9 +77,8 @@ TEST(Handover, FromWideToNarrowAndBack) {
     wide.push_back(path.share_after({kGbit, 74ms, 0.0006}));
   }
   if (kSanitized) return;  // one seed tells of errors, not of shares
-  EXPECT_LE(std::ranges::count_if(narrow, [](double share) { return share < kShareMin; }), 1);
-  EXPECT_GE(std::ranges::min(narrow), kShareMinEver);
-  EXPECT_GE(median(wide), kShareMin);
+  EXPECT_GE(std::ranges::min(narrow), kShareMin);
+  EXPECT_GE(std::ranges::min(wide), kShareMin);
 }
 
 // The full rate of Hagernäs' first scenario, and back. What stands in the queue there takes a second here.

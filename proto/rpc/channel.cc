@@ -14,11 +14,11 @@
 #include "proto/io/clock.h"
 #include "proto/io/reactor.h"
 #include "proto/io/udp_socket.h"
+#include "proto/rpc/client_sender.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
 #include "proto/rpc/path_trace.h"
 #include "proto/rpc/printable.h"
-#include "proto/rpc/transmit.h"
 
 namespace tusk::rpc {
 namespace {
@@ -58,6 +58,14 @@ class ChannelOverUdp final : public Channel {
         reactor_(std::move(reactor)),
         socket_(std::move(socket)),
         timer_(std::make_unique<io::Timer>(*reactor_)),
+        sender_(
+            *reactor_, socket_,
+            [this](std::size_t size) {
+              if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
+            },
+            [this] {
+              if (auto* open = connection()) open->hold_back();
+            }),
         expected_key_(options_.server_fingerprint),
         outage_(options_.outage) {
     crypto::random_bytes(std::span(&id_begins_, 1));
@@ -88,10 +96,7 @@ class ChannelOverUdp final : public Channel {
   // All on the network thread.
   void receive();
   void settle();
-  void transmit_now(TimePoint now);
-  [[nodiscard]] bool flush_blocked();
-  void resume_when_writable();
-  void handle_too_big(std::size_t size);
+  void transmit_now(TimePoint now) { sender_.send(*secure_, now, {addresses_[address_], {}}); }
   void connect(TimePoint now);
   void handle_events(TimePoint now);
   void handle_event(transport::Event& event, TimePoint now);
@@ -139,8 +144,7 @@ class ChannelOverUdp final : public Channel {
   io::UdpSocket socket_;
   std::unique_ptr<io::Timer> timer_;
   io::ReceiveBatch batch_;
-  DatagramQueue queue_;
-  bool blocked_ = false;  // the socket took not all of it
+  ClientSender sender_;
   std::thread thread_;
 
   // Network thread only.
@@ -300,45 +304,15 @@ void ChannelOverUdp::settle() {
     publish_stats(state_ == State::kReady);
   }
   if (state_ == State::kLeaving && (!secure_ || secure_->closed() || now - state_since_ > kGoodbyePatience)) {
-    (void)queue_.flush(socket_, [](const io::Address&, std::size_t) {});
+    sender_.flush_at_the_end();
     return reactor_->stop();
   }
   arm_timer(now);
 }
 
-void ChannelOverUdp::transmit_now(TimePoint now) {
-  // Tried also here: nobody may be waiting for the socket, if the process had no descriptor left for that.
-  if (blocked_ && !flush_blocked()) return;
-  const auto too_big = [this](const io::Address&, std::size_t size) { handle_too_big(size); };
-  const Route route{addresses_[address_], {}};
-  blocked_ = !transmit(*secure_, now, route, queue_, socket_, too_big) || !queue_.flush(socket_, too_big);
-  if (blocked_) resume_when_writable();
-}
-
-void ChannelOverUdp::handle_too_big(std::size_t size) {
-  if (auto* open = connection()) open->handle_too_big(static_cast<std::uint32_t>(size));
-}
-
-// Sends what the socket could not take; false: it still cannot.
-bool ChannelOverUdp::flush_blocked() {
-  blocked_ = !queue_.flush(socket_, [this](const io::Address&, std::size_t size) { handle_too_big(size); });
-  if (blocked_) return false;
-  if (auto* open = connection()) open->hold_back();
-  return true;
-}
-
-// One time may not do: the queue holds more than the socket's buffer.
-void ChannelOverUdp::resume_when_writable() {
-  const auto resume = [this] {
-    if (blocked_ && !flush_blocked()) resume_when_writable();
-  };
-  if (auto waiting = reactor_->wait_writable_once(socket_.fd(), resume); !waiting)
-    spdlog::error("cannot wait for the socket: {}", waiting.error().message());
-}
-
 void ChannelOverUdp::arm_timer(TimePoint now) {
   TimePoint next = kNever;
-  if (secure_) next = blocked_ ? now + 10ms : secure_->next_timeout();
+  if (secure_) next = sender_.blocked() ? now + 10ms : secure_->next_timeout();
   if (state_ == State::kPausing) next = std::min(next, resume_at_);
   if (state_ == State::kHandshaking) next = std::min(next, state_since_ + kHandshakePatience + 1ms);
   if (state_ == State::kLeaving) next = std::min(next, state_since_ + kGoodbyePatience + 1ms);

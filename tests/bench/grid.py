@@ -37,7 +37,7 @@ SLOWEST = 20  # a copy may take so many times what the limit allows, and a minut
 TCP_SECONDS, QUICK_TCP_SECONDS = 20, 10  # TCP would need hours for some of this: it shows its speed, then is stopped
 
 # Kachan and Siemens, "Comparison of contemporary solutions for high speed data transport on WAN connections", ICNS
-# 2013: shares of 1 Gbit/s that they measured. What the paper does not say is not here.
+# 2013: shares of 10 Gbit/s that they measured. What the paper does not say is not here.
 PUBLISHED = {
     "FileCatalyst Direct": {cell: (0.93, ">= 93 %") for cell in CELLS},
     "TIXstream": {**{(rtt, loss): (0.97, "97 %") for rtt in (0, 50, 100) for loss in (0, 0.1, 0.3)},
@@ -186,7 +186,7 @@ def draw(session, arguments, directions, cells):
             if any(share is not None for share in shares.values()):
                 drawings.append(heat(f"{method}, {direction}", shares, limit_note))
     for name, values in PUBLISHED.items():
-        drawings.append(heat(f"{name} (published)", values, "Kachan and Siemens 2013, share of 1 Gbit/s"))
+        drawings.append(heat(f"{name} (published)", values, "Kachan and Siemens 2013, share of 10 Gbit/s"))
     session.draw("grid.svg", drawing.sheet(drawings, 2))
     for mtu in (1500, 9000):
         shares = {(rtt, loss): session.details(f"simulated {Line(10_000, rtt or 0.2, loss / 100, mtu)}", "share")

@@ -8,6 +8,7 @@ read through a mount:
   joining       n flows: Jain's index over 2 s, from 20 round trips after the last joined on, at least 0.95
   beside        one CUBIC or BBR flow, buffers of 0.5, 1 and 4 BDP, whoever was first: both at least 35 % of the line
   interactive   the round trip of somebody else's packets grows by at most 20 ms
+  background    yields: two round trips after a start beside it has filled the line it has 5 % of it at most
   short         a policer at half the rate, and a buffer of 0.1 BDP: 90 % of the limit, less than 3 % lost
 """
 
@@ -103,6 +104,21 @@ def beside(other, bdp, other_first, seconds):
 def add_both(cell, what, ours, theirs, note):
     cell.add(f"{what}: the smaller share", min(ours, theirs), "% of the line", at_least=SHARE_GOAL,
              note=f"Tusk {ours:.1f}, the other {theirs:.1f}; {note}")
+
+
+def background(seconds):
+    """Beside one that asks for something when the background has the line: its start takes some round trips."""
+    def measure(cell):
+        rtt, joins = LINE.rtt / 1e3, 2.0 + 30 * LINE.rtt / 1e3
+        rows = simulator.flows(with_buffer(1), f"background,model@{joins:g}s", joins + seconds, rtt / 5)
+        # The first round trip in which the other had half of the line, and the first four in which we have next to none.
+        windows = [row["time"] for row in rows if row["time"] >= joins]
+        filled = next(when for when in windows if statistics.mean(column(rows, 1, when - rtt, when) or [0]) >= 50)
+        gone = next(when for when in windows if statistics.mean(column(rows, 0, when, when + 4 * rtt) or [100]) <= 5)
+        cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows] for number in (0, 1)]
+        cell.add("background: yields after one beside it has half of the line", max(gone - filled, 0) / rtt, "RTT", at_most=2,
+                 note=f"that is {(filled - joins) / rtt:.1f} RTT after its first request")
+    return measure
 
 
 def short(name, line, limit_mbit, size):
@@ -225,6 +241,7 @@ def main():
                 for first in (False, True):
                     cell(f"beside {other}, {bdp:g} BDP, {other if first else 'Tusk'} first",
                          beside(other, bdp, first, seconds))
+        cell("background", background(2))
         for name, line, limit in () if tiny else SHORT:
             cell(f"simulated, {name}", short(name, line, limit, (1 if quick else 3) << 30))
     if "mounted" not in arguments.skip:

@@ -132,14 +132,17 @@ def first_byte(arguments):
     def measure(cell):
         files = scale(arguments, 2, 10, FIRST_FILES)
         with memory_folder(64 << 20) as folder:
-            names = [f"file{number}" for number in range(files)]
+            # Each in a folder of its own: those beside one that was read are fetched ahead.
+            names = [f"folder{number}/file" for number in range(files)]
             for name in names:
+                (folder / "export" / name).parent.mkdir(parents=True)
                 make_random_file(folder / "export" / name, 1 << 20)
             with mounted(CLEAN, folder / "export") as (_, _, mount):
                 lines = [read_for(mount.path / name, folder / "export" / name, 5) for name in names]
-        cell.add("the first byte of a file after open", statistics.median(line["first"] for line in lines) * 1e3, "ms",
-                 at_most=(RTT + 0.005) * 1e3, note=f"median of {files} files; slowest "
-                                                   f"{max(line['first'] for line in lines) * 1e3:.0f} ms")
+        first, goal = [line["first"] * 1e3 for line in lines], (RTT + 0.005) * 1e3
+        cell.add("the first byte of a file after open", statistics.median(first), "ms", at_most=goal,
+                 note=f"median of {files} files, each in a folder of its own")
+        cell.add("the first byte of a file after open, slowest", max(first), "ms", at_most=goal)
         cell.add("open of a file that was never looked at", statistics.median(line["opened"] for line in lines) * 1e3,
                  "ms", note="lookup and open")
     return measure

@@ -21,8 +21,8 @@ namespace tusk::transport {
 class HandshakeStream {
  public:
   static constexpr ByteCount kBytesMax = 64 << 10;
-  static constexpr std::size_t kRunsMax =
-      64;  // a flight is a few packets: what is lost of it leaves a few gaps
+  // Of bytes with gaps between them: a flight is a few packets, and what is lost of it leaves a few.
+  static constexpr std::size_t kRunsMax = 64;
   static constexpr Duration kTimeoutInitial = 250ms;
   static constexpr Duration kTimeoutMax = 2s;
 

@@ -24,7 +24,7 @@ from lib.measuring import make_random_file, memory_folder
 from lib.mounts import mounted
 from lib.results import Session, common_arguments
 from lib.series import percentile, rate_between, rates, read_for
-from harness import wait_until
+from harness import HarnessError, wait_until
 
 RTT_MS = 50
 LINE = Line(rate=100, rtt=RTT_MS)
@@ -112,9 +112,11 @@ def background(seconds):
         rtt, joins = LINE.rtt / 1e3, 2.0 + 30 * LINE.rtt / 1e3
         rows = simulator.flows(with_buffer(1), f"background,model@{joins:g}s", joins + seconds, rtt / 5)
         # The first round trip in which the other had half of the line, and the first four in which we have next to none.
-        windows = [row["time"] for row in rows if row["time"] >= joins]
-        filled = next(when for when in windows if statistics.mean(column(rows, 1, when - rtt, when) or [0]) >= 50)
-        gone = next(when for when in windows if statistics.mean(column(rows, 0, when, when + 4 * rtt) or [100]) <= 5)
+        whens = [row["time"] for row in rows if row["time"] >= joins]
+        filled = next((when for when in whens if statistics.mean(column(rows, 1, when - rtt, when) or [0]) >= 50), None)
+        gone = next((when for when in whens if statistics.mean(column(rows, 0, when, when + 4 * rtt) or [100]) <= 5), None)
+        if filled is None or gone is None:
+            raise HarnessError(f"{seconds} s after a start beside it the background still has its share")
         cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows] for number in (0, 1)]
         cell.add("background: yields after one beside it has half of the line", max(gone - filled, 0) / rtt, "RTT", at_most=2,
                  note=f"that is {(filled - joins) / rtt:.1f} RTT after its first request")

@@ -10,9 +10,8 @@
 
 namespace tusk::wan {
 
-// Not thread-safe. In huge pages: where a virtual machine's memory is moved about under it, touching a page
-// again may take 80 us, and 25 MB in small ones kept the path, and all that share its processor, for up to 50
-// ms.
+// Not thread-safe. In huge pages: on a virtual machine touching a small page again may take 80 us, and those
+// of 25 MB kept the path, and all that share its processor, for up to 50 ms (docs/decisions/0012).
 class PacketStore {
  public:
   // As many slots of `slot_size` bytes as fit in `memory` bytes; room for at least one. Memory for the first

@@ -225,7 +225,7 @@ TEST_F(HandshakeStreamTest, MoreThanAHandshakeCanHaveIsAnError) {
   EXPECT_FALSE(receiver.handle_frame(now, wire::CryptoFrame{kVarintMax, data}));
 }
 
-// Each of them moves all behind it: 32,000 of them took half a second of the server.
+// Each of them moves all behind it.
 TEST_F(HandshakeStreamTest, PiecesHereAndThereAreNotTakenWithoutEnd) {
   const Bytes byte = counting_bytes(1);
   std::size_t taken = 0;

@@ -272,6 +272,12 @@ bool FileData::dirty(std::uint64_t block) const {
   return !dirty_.overlap(extent.begin, extent.end).empty();
 }
 
+bool FileData::lies_dirty(std::uint64_t block) const { return dirty(block) && !blocks_.at(block).sending; }
+
+bool FileData::dirty_since(std::uint64_t block, std::uint64_t generation) const {
+  return dirty(block) && blocks_.at(block).dirty_generation <= generation;
+}
+
 bool FileData::written_to_the_end(std::uint64_t block) const {
   return dirty_.contains(extent_of(block).end - 1);
 }
@@ -325,8 +331,7 @@ void FileData::let_writers_go() {
 bool FileData::settled(std::uint64_t generation) const {
   return std::ranges::none_of(unsettled_, [&](std::uint64_t index) {
     const Block& block = blocks_.at(index);
-    return (block.sending && block.sending_generation <= generation) ||
-           (block.dirty_generation <= generation && dirty(index));
+    return (block.sending && block.sending_generation <= generation) || dirty_since(index, generation);
   });
 }
 

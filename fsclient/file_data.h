@@ -122,6 +122,10 @@ class FileData {
   // A block whose last byte was written is not likely to be written again.
   [[nodiscard]] bool written_to_the_end(std::uint64_t block) const;
   [[nodiscard]] bool dirty(std::uint64_t block) const;
+  // Dirty, with no WRITE on its way behind which it would go: it has to be sent by somebody.
+  [[nodiscard]] bool lies_dirty(std::uint64_t block) const;
+  // Some of it is dirty since this generation or an older one.
+  [[nodiscard]] bool dirty_since(std::uint64_t block, std::uint64_t generation) const;
   // Ends a generation: settled(returned) is true once all that is dirty now has been answered.
   [[nodiscard]] std::uint64_t next_generation() { return generation_++; }
   [[nodiscard]] bool settled(std::uint64_t generation) const;

@@ -66,6 +66,7 @@ struct FileState {
   timespec written_time{};              // when a program last wrote
   TimePoint last_write{};               // when the last WRITE or other change of ours was answered
   bool timer_armed = false;             // write-behind's
+  std::uint64_t timer_generation = 0;   // what is dirty since then goes when the timer ends
   std::uint32_t writes_beside_log = 0;  // WRITEs on their way that are calls of their own
 
   // A failed write is told to everyone who has the file open: each OpenFile remembers what it told.

@@ -67,7 +67,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
       const std::lock_guard set_lock(mutex_);
       dirty_.insert(inode);
     }
-    send_dirty(inode, true, after);
+    send_full(inode, after);
     arm_timer(inode, after);
   }
   core_.counters.written += bytes.size();
@@ -90,7 +90,6 @@ void WriteBehind::stall(const Asker& asker, std::uint32_t count, WriteDone done)
       core_.scheduler.post_after(core_.path.interrupt_grace(), [this, ticket] { give_up_stall(ticket); });
     });
   }
-  send_everything();
   // The last answer may have come before the write was in the queue.
   Deferred after;
   release_stalled(after);
@@ -126,23 +125,12 @@ void WriteBehind::handle_outage(const Error& error) {
   }
 }
 
-// Nothing small is left lying while programs are kept waiting.
-void WriteBehind::send_everything() {
-  std::vector<std::shared_ptr<Inode>> inodes;
-  {
-    const std::lock_guard lock(mutex_);
-    inodes.assign(dirty_.begin(), dirty_.end());
-  }
-  for (const auto& inode : inodes) {
-    Deferred after;
-    const std::lock_guard lock(inode->mutex);
-    send_dirty(inode, false, after);
-  }
-}
-
 void WriteBehind::arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after) {
-  if (inode->file->timer_armed || inode->file->data.all_settled()) return;
+  FileData& data = inode->file->data;
+  if (inode->file->timer_armed || !inode->on_server()) return;
+  if (std::ranges::none_of(data.unsettled(), [&](auto block) { return data.lies_dirty(block); })) return;
   inode->file->timer_armed = true;
+  inode->file->timer_generation = data.next_generation();
   after.add([this, weak = std::weak_ptr(inode)] {
     core_.scheduler.post_after(kDirtyAge, [this, weak] {
       const std::shared_ptr<Inode> aged = weak.lock();
@@ -150,18 +138,27 @@ void WriteBehind::arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after
       Deferred calls;
       const std::lock_guard lock(aged->mutex);
       aged->file->timer_armed = false;
-      send_dirty(aged, false, calls);
+      send_dirty(aged, aged->file->timer_generation, calls);
+      arm_timer(aged, calls);
     });
   });
 }
 
 // ---------------------------------------------------------------- sending
 
-void WriteBehind::send_dirty(const std::shared_ptr<Inode>& inode, bool only_full, Deferred& after) {
+void WriteBehind::send_full(const std::shared_ptr<Inode>& inode, Deferred& after) {
   const FileData& data = inode->file->data;
   const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
   for (const std::uint64_t block : blocks)
-    if (!only_full || data.written_to_the_end(block)) send(inode, block, after);
+    if (data.written_to_the_end(block)) send(inode, block, after);
+}
+
+// Blocks that are dirty since this generation or an older one.
+void WriteBehind::send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t generation, Deferred& after) {
+  const FileData& data = inode->file->data;
+  const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
+  for (const std::uint64_t block : blocks)
+    if (data.dirty_since(block, generation)) send(inode, block, after);
 }
 
 void WriteBehind::send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after) {
@@ -311,7 +308,7 @@ void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& erro
 void WriteBehind::handle_arrival(const std::shared_ptr<Inode>& inode) {
   Deferred after;
   const std::lock_guard lock(inode->mutex);
-  if (inode->file) send_dirty(inode, false, after);
+  if (inode->file) send_dirty(inode, inode->file->data.next_generation(), after);
 }
 
 // ---------------------------------------------------------------- answers
@@ -429,7 +426,7 @@ void WriteBehind::wait_until_settled(const Asker& asker, const std::shared_ptr<I
     FileState& file = *inode->file;
     ticket = file.next_ticket++;
     file.flush_waiters.push_back({generation, ticket, std::move(done)});
-    send_dirty(inode, false, after);
+    send_dirty(inode, generation, after);
   }
   if (!asker.interrupt) return;
   asker.interrupt->on_fire([this, inode, ticket] {

@@ -1,5 +1,7 @@
 // Answers writes at once and sends them soon: when a block is written to its end, when it has been dirty
-// for kDirtyAge, when somebody waits for it (flush, fsync, unmount), or when too much is waiting.
+// for kDirtyAge, or when somebody waits for it (flush, fsync, unmount). What is being filled right now is left
+// alone, also while its program is kept waiting: a block has one WRITE on its way at a time, so that a half
+// that goes early holds back the other for a round trip, in which the line is silent if it is the last.
 //
 // Until the server has answered for a byte it counts as pending. Above the limit a write is answered
 // only when older ones have been, so a program cannot get further ahead of the line than that. A write
@@ -25,6 +27,7 @@ class WriteBehind {
   using Done = std::move_only_function<void(Result<void>)>;
   using WriteDone = std::move_only_function<void(Result<std::uint32_t>)>;
 
+  // At least; twice as long at most.
   static constexpr Duration kDirtyAge = std::chrono::milliseconds(20);
   // What may be pending: about two seconds of the line, so that a close takes no longer than that, at
   // least kPendingMin, at most two thirds of the mount's memory.
@@ -98,7 +101,8 @@ class WriteBehind {
 
   void stall(const Asker& asker, std::uint32_t count, WriteDone done);
   void give_up_stall(std::uint64_t ticket);
-  void send_dirty(const std::shared_ptr<Inode>& inode, bool only_full, Deferred& after);
+  void send_full(const std::shared_ptr<Inode>& inode, Deferred& after);
+  void send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t generation, Deferred& after);
   void wait_until_settled(const Asker& asker, const std::shared_ptr<Inode>& inode, std::uint64_t generation,
                           Done done);
   void send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after);
@@ -119,7 +123,6 @@ class WriteBehind {
   void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
   void release_stalled(Deferred& after);
   void give_up_flush(const std::shared_ptr<Inode>& inode, std::uint64_t ticket);
-  void send_everything();
 
   Core& core_;
   Facts& facts_;

@@ -29,6 +29,24 @@ TEST_F(Writing, AFullBlockIsSentAtOnce) {
   EXPECT_EQ(server.waiting().front().request.body.size(), kBlockSize);
 }
 
+TEST_F(Writing, WhatIsBeingFilledIsLeftAlone) {
+  using namespace std::chrono_literals;
+  const Handle file = create("a");
+  const ByteCount half = kBlockSize / 2;
+  write(file, 0, pattern(half));
+  scheduler.advance(WriteBehind::kDirtyAge - 1ms);
+  write(file, half, pattern(half));
+  write(file, kBlockSize, pattern(half));
+  scheduler.advance(2ms);  // the age of the first byte
+  write(file, kBlockSize + half, pattern(half));
+  write(file, 2 * kBlockSize, pattern(half));
+  ASSERT_EQ(server.waiting().size(), 2u);
+  for (const auto& waiting : server.waiting()) EXPECT_EQ(waiting.request.body.size(), kBlockSize);
+  for (int i = 0; i < 2; ++i) scheduler.advance(WriteBehind::kDirtyAge);
+  ASSERT_EQ(server.waiting().size(), 3u);
+  EXPECT_EQ(server.waiting().back().request.body.size(), half);
+}
+
 TEST_F(Writing, SmallWritesBecomeOneCall) {
   const Handle file = create("a");
   for (ByteCount i = 0; i < 100; ++i) write(file, i * 10, pattern(10, i));
@@ -430,6 +448,20 @@ TEST_F(LittleMemory, AWriterAheadOfTheLineIsKeptWaiting) {
   EXPECT_TRUE(answers[4]->has_value());
   settle();
   EXPECT_TRUE(answers[5]->has_value());
+}
+
+TEST_F(LittleMemory, AWaitingWriterSendsWholeBlocks) {
+  const Handle file = create("a");
+  for (ByteCount i = 0; i < 4; ++i) write(file, i * kBlockSize, pattern(kBlockSize, i));
+  const auto kept_waiting = write(file, 4 * kBlockSize, pattern(kBlockSize / 2));
+  EXPECT_FALSE(kept_waiting->has_value());
+  EXPECT_EQ(server.waiting().size(), 4u);
+  server.answer();
+  EXPECT_TRUE(kept_waiting->has_value());
+  write(file, 4 * kBlockSize + kBlockSize / 2, pattern(kBlockSize / 2));
+  ASSERT_EQ(server.waiting().size(), 4u);
+  EXPECT_EQ(server.waiting().back().request.body.size(), kBlockSize);
+  settle();
 }
 
 TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {

@@ -1,8 +1,9 @@
 // Trains of full-size packets on a line at rest, soon after the connection began. What their dispersion tells
 // lets the first bulk transfer start at the line's speed: without it, its own first packets would have to
-// find that out, a round trip and a half long. One train first. A fast line brings it within less than a
-// receiver's timing noise: there a longer one follows a round trip later, and two more if that tells the
-// same.
+// find that out, a round trip and a half long. One train first; again if nothing came of it, since its
+// packets left or arrived together in other numbers than one could tell anything from. A fast line brings it
+// within less than a receiver's timing noise: there a longer one follows a round trip later, and two more if
+// that tells the same.
 //
 // Pure state.
 #pragma once
@@ -19,32 +20,41 @@ class CapacityProbe {
   static constexpr Duration kAfterMin = 20ms;
   // Of one train: nobody asked for it.
   static constexpr ByteCount kTrainMax = 512 << 10;
+  // First trains at most.
+  static constexpr int kFirstMax = 2;
 
   // After a round trip and a quarter: the search for the path's packet size has its answers then, and a
   // program that waited for the mount has not asked for bulk data yet.
   CapacityProbe(TimePoint start, Duration rtt)
       : wait_(std::max(kAfterMin, rtt + rtt / 4)), at_(start + wait_) {}
 
-  // Whether a packet of it should leave now. `first`: bytes of the first train; `longer`: of one that would
-  // tell more, 0: none would.
-  [[nodiscard]] bool due(TimePoint now, ByteCount first, ByteCount longer) {
+  // Whether a packet of it should leave now. `first`: bytes of the first train; `wanted`: of one that would
+  // tell more than is known, 0: none would.
+  [[nodiscard]] bool due(TimePoint now, ByteCount first, ByteCount wanted) {
     if (now < at_) return false;
     if (left_ > 0) return true;
-    const ByteCount train = std::min(longer, kTrainMax);
-    const bool worth = train > first && train >= last_ / 4 * 3;
-    if (step_ > 0 && !worth) {
+    const ByteCount train = std::min(wanted, kTrainMax);
+    const bool again = step_ == 1 && wanted > 0 && train <= first && firsts_ < kFirstMax;
+    const bool longer = train > first && train >= last_ / 4 * 3;
+    if (step_ == 0 || again) {
+      left_ = first;
+      step_ = 1;
+      ++firsts_;
+    } else if (longer) {
+      left_ = last_ = train;
+      ++step_;
+    } else {
       abandon();
       return false;
     }
-    left_ = step_ == 0 ? first : step_ == 1 ? train : 2 * train;
-    last_ = step_ == 0 ? 0 : train;
-    ++step_;
     return true;
   }
   [[nodiscard]] TimePoint next_timeout() const { return at_; }
   void handle_sent(TimePoint now, ByteCount size) {
     left_ -= std::min(left_, size);
-    if (left_ == 0) at_ = step_ == kSteps ? kNever : now + wait_;  // for the answer
+    if (left_ > 0) return;
+    // The last but one needs no answer for the last to follow, only a queue that is empty again.
+    at_ = step_ == kSteps ? kNever : step_ == kSteps - 1 ? now + kAfterMin : now + wait_;
   }
   // Bulk data is on its way, and is a train itself.
   void abandon() {
@@ -53,11 +63,12 @@ class CapacityProbe {
   }
 
  private:
-  static constexpr int kSteps = 3;
+  static constexpr int kSteps = 4;
 
   Duration wait_;
   TimePoint at_;
   int step_ = 0;  // begun
+  int firsts_ = 0;
   ByteCount left_ = 0;
   ByteCount last_ = 0;  // the longer train before
 };

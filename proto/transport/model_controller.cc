@@ -132,9 +132,12 @@ ByteCount ModelController::burst() const {
   return std::max(least, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
 }
 
-// Longer trains tell more of a fast line than the first one.
+// Longer trains tell more of a fast line than the first one. First ones of a crowd meet one another, and would
+// again.
 ByteCount ModelController::probe_train() const {
-  return state_ == State::kStartup && trains_.safe_rate() > 0 ? train_bytes() : 0;
+  if (state_ != State::kStartup) return 0;
+  if (trains_.safe_rate() <= 0) return others_.flows < kCrowd ? train_bytes_min() : 0;
+  return train_bytes() > train_bytes_min() ? train_bytes() : 0;
 }
 
 bool ModelController::after_overrun() const {

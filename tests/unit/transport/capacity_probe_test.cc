@@ -11,10 +11,10 @@ constexpr ByteCount kSize = 1472;
 
 struct CapacityProbeTest : testing::Test {
   // Sends what is due, at the time that the probe names; the result is its bytes.
-  ByteCount send(ByteCount longer) { return send_at(probe_.next_timeout(), longer); }
-  ByteCount send_at(TimePoint now, ByteCount longer) {
+  ByteCount send(ByteCount wanted) { return send_at(probe_.next_timeout(), wanted); }
+  ByteCount send_at(TimePoint now, ByteCount wanted) {
     ByteCount sent = 0;
-    for (; sent < 100'000'000 && now != kNever && probe_.due(now, kFirst, longer); sent += kSize)
+    for (; sent < 100'000'000 && now != kNever && probe_.due(now, kFirst, wanted); sent += kSize)
       probe_.handle_sent(now, kSize);
     return sent;
   }
@@ -31,16 +31,36 @@ TEST_F(CapacityProbeTest, BeginsWhenTheHandshakeIsOver) {
 
 TEST_F(CapacityProbeTest, IsContentWithOneTrainOnASlowLine) {
   send(0);
+  EXPECT_EQ(send(0), 0u);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
+TEST_F(CapacityProbeTest, AFirstTrainThatToldNothingIsSentAgainAndNotForEver) {
+  for (int i = 0; i < CapacityProbe::kFirstMax; ++i) {
+    EXPECT_EQ(send(kFirst), kFirst) << i;
+    if (i + 1 < CapacityProbe::kFirstMax) {
+      EXPECT_NE(probe_.next_timeout(), kNever) << i;
+    }
+  }
   EXPECT_EQ(send(kFirst), 0u);
   EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
+TEST_F(CapacityProbeTest, GoesOnAfterAFirstTrainWasSentAgain) {
+  send(0);
+  EXPECT_EQ(send(kFirst), kFirst);
+  EXPECT_GE(send(3 * kFirst), 3 * kFirst);
 }
 
 TEST_F(CapacityProbeTest, GoesOnWithALongerTrainOnAFastLineAndTwoMoreIfThatTellsTheSame) {
   send(0);
   const TimePoint answered = probe_.next_timeout();
   EXPECT_GE(answered, start_ + 2 * kRtt) << "not before the answer";
+  const TimePoint told = probe_.next_timeout();
   EXPECT_GE(send(3 * kFirst), 3 * kFirst);
-  EXPECT_GE(send(3 * kFirst), 2 * 3 * kFirst);
+  EXPECT_GE(probe_.next_timeout(), told + kRtt);
+  EXPECT_GE(send(3 * kFirst), 3 * kFirst);
+  EXPECT_GE(send(3 * kFirst), 3 * kFirst);
   EXPECT_EQ(probe_.next_timeout(), kNever);
 }
 

@@ -79,7 +79,8 @@ def tusk_cell(line, direction, made):
         cell.details.update(share=share, mbit=mbit, path=way)
         cell.add(f"{cell_name(line.rtt, line.loss * 100)}, cp {direction} the mount", share * 100, "% of the limit",
                  at_least=GOAL, note=f"{mbit:.0f} of {line.limit:.0f} Mbit/s, {size_text(size)}; queue at most "
-                                     f"{way['queue_ms']['max']:.0f} ms, {way['drops']['queue']} dropped by it")
+                                     f"{way['queue_ms']['max']:.0f} ms, {way['drops']['queue']} dropped by it; "
+                                     f"the path stood still for {way['stood_still_s'] * 1000:.0f} ms")
     return measure
 
 

@@ -90,9 +90,14 @@ void Lane::run() {
   prepare_thread(realtime_);
   while (!stopping_) {
     const TimePoint now = clock_now();
+    note_late(now);
     exchange(now);
     wait(now, direction_.pump(clock_now, source_, sink_));
   }
+}
+
+void Lane::note_late(TimePoint now) {
+  if (wanted_at_ != kNever && now - wanted_at_ >= kStoodStillMin) stood_still_ += now - wanted_at_;
 }
 
 // Takes new parameters over and shows the figures: the only place where the lane meets other threads,
@@ -106,10 +111,12 @@ void Lane::exchange(TimePoint now) {
   }
   figures_.statistics = direction_.statistics(now);
   figures_.cpu = read_clock(CLOCK_THREAD_CPUTIME_ID);
+  figures_.stood_still = stood_still_;
 }
 
 void Lane::wait(TimePoint now, const Direction::Pumped& pumped) {
   const bool busy = is_busy(now, pumped.handled);
+  wanted_at_ = pumped.more ? now : busy ? now + nap_ : pumped.next_due;
   if (pumped.more) return;
   if (busy) {
     const timespec nap = to_timespec(nap_);

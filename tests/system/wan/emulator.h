@@ -30,6 +30,9 @@ class Lane {
   struct Figures {
     DirectionStatistics statistics;
     Duration cpu{0};  // used by the thread
+    // It had something to do and was not running, kStoodStillMin or longer each time: the machine was
+    // stopped, or ran something else. What the path could not carry then nobody else can be blamed for.
+    Duration stood_still{0};
   };
 
   Lane(const support::LinkParameters& parameters, const EmulatorConfig& config, std::uint64_t seed,
@@ -44,8 +47,11 @@ class Lane {
   [[nodiscard]] Figures figures() const;
 
  private:
+  static constexpr Duration kStoodStillMin = std::chrono::milliseconds(5);
+
   void run();
   void exchange(TimePoint now);
+  void note_late(TimePoint now);
   void wait(TimePoint now, const Direction::Pumped& pumped);
   [[nodiscard]] bool is_busy(TimePoint now, std::size_t handled);
 
@@ -62,6 +68,8 @@ class Lane {
   // Of the thread alone.
   Direction direction_;
   Duration nap_{0};
+  TimePoint wanted_at_ = kNever;  // to run again
+  Duration stood_still_{0};
   TimePoint window_start_{};
   std::size_t window_packets_ = 0;
   bool busy_ = false;

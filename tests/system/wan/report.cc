@@ -33,7 +33,8 @@ std::string direction_json(const Lane::Figures& figures, TimePoint now) {
   out << ",\"queue_ms\":{\"now\":" << milliseconds(queue_at(all, now))
       << ",\"max\":" << milliseconds(link.queue_max) << ",\"mean\":" << milliseconds(link.queue_mean())
       << "}";
-  out << ",\"cpu_s\":" << to_seconds(figures.cpu) << "}";
+  out << ",\"cpu_s\":" << to_seconds(figures.cpu) << ",\"stood_still_s\":" << to_seconds(figures.stood_still)
+      << "}";
   return out.str();
 }
 

@@ -233,6 +233,7 @@ void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   copies_.handle_settled(event.acked_packets, event.lost_packets);
   loss_ += (share - loss_) * std::min(1.0, static_cast<double>(settled) / 5000);
   congestion_->handle_ack(event, rtt_);
+  pacer_.note_rate(now, congestion_->pacing_rate());
 }
 
 void Connection::handle_frame_acked(const SentFrame& frame) {

@@ -74,6 +74,8 @@ void ModelController::end_startup_round() {
     loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
     enter(State::kSteady);
     model_window_ = std::max(model_window_, start_part() * trains_.capacity() * to_seconds(rtt_min_));
+    // The round that begins is of what was sent before; the next one tells what the line made of this.
+    blind_until_ = round_ + 1;
     return;
   }
   if (bandwidth_ >= plateau_ * kStartupGrowth) {

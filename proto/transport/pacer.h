@@ -18,6 +18,7 @@ class Pacer {
   static constexpr Duration kRest = 2ms;
   static constexpr Duration kCatchUpMax = 8ms;
   static constexpr Duration kAsleep = 100ms;
+  static constexpr Duration kLongWait = 500ms;
 
   // May a packet go now?
   [[nodiscard]] bool ready(TimePoint now) const { return now >= next_; }
@@ -28,6 +29,18 @@ class Pacer {
   void note_wish(TimePoint now, bool wishes) {
     if (!wishes || !ready(now)) waits_ = wishes;
     if (waits_ && now - next_ > kAsleep) waits_ = false;
+  }
+  // What was sent at a lower rate is paid for sooner: a burst that left at the least rate there is would keep
+  // the sender silent for seconds, however fast the line was found to be meanwhile. Shorter waits are soon
+  // over.
+  void note_rate(TimePoint now, double rate) {
+    if (next_ - now <= kLongWait || rate <= rate_) return;
+    const auto sooner = [&](TimePoint then) {
+      return now + from_seconds(to_seconds(then - now) * rate_ / rate);
+    };
+    paid_until_ = sooner(paid_until_);
+    next_ = sooner(next_);
+    rate_ = rate;
   }
   // Something else than the pacer held the sender back.
   void rest() { waits_ = false; }

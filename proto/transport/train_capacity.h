@@ -62,13 +62,15 @@ class TrainCapacity {
       spread += train.spread;
     }
     // The receiver's times are those at which its program saw the packets; the noise of several trains
-    // averages out.
+    // averages out, and of many nothing is left.
+    if (trains_.size() >= kMany) return dispersion();
     const double noise = to_seconds(kTimingNoise) * std::sqrt(static_cast<double>(trains_.size()));
     return static_cast<double>(bytes) / (to_seconds(spread) + noise);
   }
 
  private:
   static constexpr std::size_t kRemembered = 32;
+  static constexpr std::size_t kMany = 16;
   static constexpr Duration kTimingNoise = 200us;
 
   std::deque<PacketTrain> trains_;  // the newest still grows

@@ -162,6 +162,19 @@ TEST(Pacer, ARateThatRoseMeanwhileIsNotOwed) {
   expect_caught_up(burst_at(pacer, pacer.next() + 5ms), 500us);
 }
 
+TEST(Pacer, ARateThatRoseShortensTheWait) {
+  Pacer pacer;
+  for (int i = 0; i < 64; ++i) pacer.on_sent(at(1s), kPacket, 10 * kPacket, 64 * kPacket);
+  pacer.on_sent(at(1s), kPacket, 10 * kPacket, 64 * kPacket);
+  EXPECT_GT(pacer.next(), at(7s));
+  pacer.note_rate(at(2s), 1000 * kPacket);
+  EXPECT_LT(pacer.next(), at(2s) + 70ms);
+  EXPECT_GT(pacer.next(), at(2s) + 40ms);
+  // A lower one is for what comes.
+  pacer.note_rate(at(2s), kPacket);
+  EXPECT_LT(pacer.next(), at(2s) + 70ms);
+}
+
 TEST(Pacer, IsReadyAtTheStart) {
   const Pacer pacer;
   EXPECT_TRUE(pacer.ready(at(0s)));

@@ -1,7 +1,7 @@
 // Answers writes at once and sends them soon: when a block is written to its end, when it has been dirty
-// for kDirtyAge, or when somebody waits for it (flush, fsync, unmount). What is being filled right now is left
-// alone, also while its program is kept waiting: a block has one WRITE on its way at a time, so that a half
-// that goes early holds back the other for a round trip, in which the line is silent if it is the last.
+// for kDirtyAge, or when somebody waits for it (flush, fsync, unmount). What is being filled right now is
+// left alone, also while its program is kept waiting: a block has one WRITE on its way at a time, so that a
+// half that goes early holds back the other for a round trip, in which the line is silent if it is the last.
 //
 // Until the server has answered for a byte it counts as pending. Above the limit a write is answered
 // only when older ones have been, so a program cannot get further ahead of the line than that. A write

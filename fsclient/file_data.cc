@@ -272,7 +272,7 @@ bool FileData::dirty(std::uint64_t block) const {
   return !dirty_.overlap(extent.begin, extent.end).empty();
 }
 
-bool FileData::lies_dirty(std::uint64_t block) const { return dirty(block) && !blocks_.at(block).sending; }
+bool FileData::lies_dirty(std::uint64_t block) const { return !blocks_.at(block).sending && dirty(block); }
 
 bool FileData::dirty_since(std::uint64_t block, std::uint64_t generation) const {
   return dirty(block) && blocks_.at(block).dirty_generation <= generation;

@@ -339,7 +339,7 @@ class Filesystem {
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                            const NewAttributes& changes, NoOpens no_opens, Done<AttributesReply> done);
   static void write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes);
-  void note_truncated(Inode& inode, ByteCount size);
+  void note_truncated(const InodePointer& inode, ByteCount size);
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
   void xattrs_changed(const InodePointer& inode);
 

@@ -159,7 +159,7 @@ void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& ino
           inode->attributes.expire(core_.scheduler.now());
           core_.loans.withdraw_locked(*inode);
         } else {
-          if (size) note_truncated(*inode, *size);
+          if (size) note_truncated(inode, *size);
           facts_.learn_own(*inode, reply->message.attr().attr(), Told(started, reply->message, {}));
         }
         if (!reply) return done(std::unexpected(reply.error()));
@@ -192,11 +192,10 @@ void Filesystem::write_set_attributes(schema::SetAttrRequest& set, const NewAttr
 }
 
 // What is cached past the shorter of both sizes is not the file's any more.
-void Filesystem::note_truncated(Inode& inode, ByteCount size) {
-  const std::lock_guard lock(inode.mutex);
-  if (!inode.file) return;
-  write_behind_.note_dropped(inode.file->data.truncate(std::min(size, inode.size())));
-  inode.file->written_end = 0;
+void Filesystem::note_truncated(const InodePointer& inode, ByteCount size) {
+  Deferred after;
+  const std::lock_guard lock(inode->mutex);
+  if (inode->file) write_behind_.truncate_locked(inode, std::min(size, inode->size()), after);
 }
 
 void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> done) {

@@ -336,12 +336,12 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
     return fail(ErrorCode::kMalformed, "an OPEN reply whose parts disagree");
   bool keep = false;
   {
+    Deferred after;
     const std::lock_guard lock(inode->mutex);
     facts_.learn_locked(*inode, attr, told.about(reply.node().attr()));
     FileState& file = *inode->file;
     if ((flags & O_TRUNC) != 0) {
-      write_behind_.note_dropped(file.data.truncate(0));
-      file.written_end = 0;
+      write_behind_.truncate_locked(inode, 0, after);
       file.error_untold = false;
       if (inode->log.entries > 0) {  // whose answers may be of before or after it
         inode->attributes.adjust([](Attributes& known) { known.size = 0; });

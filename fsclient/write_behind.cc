@@ -67,7 +67,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
       const std::lock_guard set_lock(mutex_);
       dirty_.insert(inode);
     }
-    send_full(inode, after);
+    send_full(inode, {offset, offset + bytes.size()}, after);
     arm_timer(inode, after);
   }
   core_.counters.written += bytes.size();
@@ -146,10 +146,10 @@ void WriteBehind::arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after
 
 // ---------------------------------------------------------------- sending
 
-void WriteBehind::send_full(const std::shared_ptr<Inode>& inode, Deferred& after) {
+// Of the blocks that were written to just now: those that were full before have been sent.
+void WriteBehind::send_full(const std::shared_ptr<Inode>& inode, Interval written, Deferred& after) {
   const FileData& data = inode->file->data;
-  const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
-  for (const std::uint64_t block : blocks)
+  for (std::uint64_t block = written.begin / kBlockSize; block * kBlockSize < written.end; ++block)
     if (data.written_to_the_end(block)) send(inode, block, after);
 }
 
@@ -300,7 +300,11 @@ void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& erro
   const std::lock_guard lock(inode->mutex);
   if (!inode->file) return;
   note_error_locked(*inode, error);
-  note_dropped(inode->file->data.truncate(0));
+  truncate_locked(inode, 0, after);
+}
+
+void WriteBehind::truncate_locked(const std::shared_ptr<Inode>& inode, ByteCount size, Deferred& after) {
+  pending_ -= inode->file->data.truncate(size);
   inode->file->written_end = 0;
   settle(inode, after);
 }

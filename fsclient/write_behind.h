@@ -1,7 +1,8 @@
 // Answers writes at once and sends them soon: when a block is written to its end, when it has been dirty
 // for kDirtyAge, or when somebody waits for it (flush, fsync, unmount). What is being filled right now is
-// left alone, also while its program is kept waiting: a block has one WRITE on its way at a time, so that a
-// half that goes early holds back the other for a round trip, in which the line is silent if it is the last.
+// left alone, also while its program is kept waiting, where a block is filled within that time: a block has
+// one WRITE on its way at a time, so that a half that goes early holds back the other for a round trip, in
+// which the line is silent if it is the last.
 //
 // Until the server has answered for a byte it counts as pending. Above the limit a write is answered
 // only when older ones have been, so a program cannot get further ahead of the line than that. A write
@@ -27,7 +28,8 @@ class WriteBehind {
   using Done = std::move_only_function<void(Result<void>)>;
   using WriteDone = std::move_only_function<void(Result<std::uint32_t>)>;
 
-  // At least; twice as long at most.
+  // Of a block's oldest byte, at least; twice as long at most. Behind a WRITE of the same block that is on
+  // its way, as soon as that is answered.
   static constexpr Duration kDirtyAge = std::chrono::milliseconds(20);
   // What may be pending: about two seconds of the line, so that a close takes no longer than that, at
   // least kPendingMin, at most two thirds of the mount's memory.
@@ -79,8 +81,9 @@ class WriteBehind {
   // With the inode's mutex held.
   void note_error_locked(Inode& inode, const Error& error);
 
-  // Dirty bytes that need not be sent any more (truncated away).
-  void note_dropped(ByteCount bytes) { pending_ -= bytes; }
+  // The file ends there now: what was dirty behind it need not be sent any more, and who waited for that goes
+  // on. With the inode's mutex held.
+  void truncate_locked(const std::shared_ptr<Inode>& inode, ByteCount size, Deferred& after);
 
   // Written by programs and not answered by the server yet, bytes.
   [[nodiscard]] ByteCount pending() const { return pending_.load(); }
@@ -101,7 +104,7 @@ class WriteBehind {
 
   void stall(const Asker& asker, std::uint32_t count, WriteDone done);
   void give_up_stall(std::uint64_t ticket);
-  void send_full(const std::shared_ptr<Inode>& inode, Deferred& after);
+  void send_full(const std::shared_ptr<Inode>& inode, Interval written, Deferred& after);
   void send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t generation, Deferred& after);
   void wait_until_settled(const Asker& asker, const std::shared_ptr<Inode>& inode, std::uint64_t generation,
                           Done done);

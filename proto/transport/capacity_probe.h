@@ -29,10 +29,18 @@ class CapacityProbe {
       : wait_(std::max(kAfterMin, rtt + rtt / 4)), at_(start + wait_) {}
 
   // Whether a packet of it should leave now. `first`: bytes of the first train; `wanted`: of one that would
-  // tell more than is known, 0: none would.
-  [[nodiscard]] bool due(TimePoint now, ByteCount first, ByteCount wanted) {
+  // tell more than is known, 0: none would; `under_way`: bytes that have been neither acknowledged nor lost.
+  [[nodiscard]] bool due(TimePoint now, ByteCount first, ByteCount wanted, ByteCount under_way) {
     if (now < at_) return false;
     if (left_ > 0) return true;
+    // On a slow line the answer is not here yet, and another train would stand in the queue behind the first.
+    if (step_ == 1 && under_way > first / 4) {
+      if (++waits_ < kWaitsMax)
+        at_ = now + wait_;
+      else
+        abandon();
+      return false;
+    }
     const ByteCount train = std::min(wanted, kTrainMax);
     const bool again = step_ == 1 && wanted > 0 && train <= first && firsts_ < kFirstMax;
     const bool longer = train > first && train >= last_ / 4 * 3;
@@ -64,11 +72,13 @@ class CapacityProbe {
 
  private:
   static constexpr int kSteps = 4;
+  static constexpr int kWaitsMax = 8;
 
   Duration wait_;
   TimePoint at_;
   int step_ = 0;  // begun
   int firsts_ = 0;
+  int waits_ = 0;  // for an answer to the first train, after the first
   ByteCount left_ = 0;
   ByteCount last_ = 0;  // the longer train before
 };

@@ -78,8 +78,8 @@ class CongestionController {
   [[nodiscard]] virtual Duration catch_up() const { return Duration(0); }
   // What leaves together is a train, whose dispersion it wants to know.
   [[nodiscard]] virtual bool measures_trains() const { return false; }
-  // Bytes of a train that would tell more of a line at rest than is known; as many as a first one has, as
-  // long as nothing is known; 0: none would.
+  // Bytes of a train that would tell more of a line at rest than is known; as many as a first one has,
+  // where that told nothing; 0: none would.
   [[nodiscard]] virtual ByteCount probe_train() const { return 0; }
   // What the path is believed to carry, bytes/s; 0: unknown.
   [[nodiscard]] virtual double bandwidth() const = 0;

@@ -55,7 +55,8 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
     if (auto probe = poll_mtu_probe(now, payload)) return probe;
   }
   if (!limited && data_allowed && !exchanges_.has_outgoing() &&
-      capacity_probe_.due(now, TrainCapacity::bytes_min(mtu_.datagram_size()), congestion_->probe_train()))
+      capacity_probe_.due(now, TrainCapacity::bytes_min(mtu_.datagram_size()), congestion_->probe_train(),
+                          sent_.in_flight()))
     return poll_capacity_probe(now, payload);
   const bool probing = probes_due_ > 0;
   const bool ack_due = acks_.due_at() <= now;

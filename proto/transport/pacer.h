@@ -34,13 +34,13 @@ class Pacer {
   // the sender silent for seconds, however fast the line was found to be meanwhile. Shorter waits are soon
   // over.
   void note_rate(TimePoint now, double rate) {
-    if (next_ - now <= kLongWait || rate <= rate_) return;
+    if (next_ - now <= kLongWait || rate <= burst_rate_) return;
     const auto sooner = [&](TimePoint then) {
-      return now + from_seconds(to_seconds(then - now) * rate_ / rate);
+      return now + from_seconds(to_seconds(then - now) * burst_rate_ / rate);
     };
     paid_until_ = sooner(paid_until_);
     next_ = sooner(next_);
-    rate_ = rate;
+    burst_rate_ = rate;
   }
   // Something else than the pacer held the sender back.
   void rest() { waits_ = false; }
@@ -57,13 +57,15 @@ class Pacer {
     paid_until_ = std::max(paid_until_, now - forgiven) + from_seconds(static_cast<double>(bytes) / rate);
     const Duration burst = from_seconds(static_cast<double>(burst_bytes) / rate);
     // Past the burst: wait until all of it is paid for, so that the next one is whole again.
+    if (ready(now)) burst_rate_ = rate;
     next_ = paid_until_ > now + burst ? paid_until_ : now;
   }
 
  private:
   TimePoint paid_until_{};
   TimePoint next_{};
-  double rate_ = 0;  // of the packet before
+  double rate_ = 0;        // of the packet before
+  double burst_rate_ = 0;  // of the burst that has to be paid for until next_
   bool waits_ = false;
 };
 

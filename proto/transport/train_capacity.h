@@ -62,15 +62,16 @@ class TrainCapacity {
       spread += train.spread;
     }
     // The receiver's times are those at which its program saw the packets; the noise of several trains
-    // averages out, and of many nothing is left.
-    if (trains_.size() >= kMany) return dispersion();
+    // averages out, and of many long ones hardly any is left.
     const double noise = to_seconds(kTimingNoise) * std::sqrt(static_cast<double>(trains_.size()));
+    if (trains_.size() >= kMany && to_seconds(spread) > kNoiseNegligible * noise) return dispersion();
     return static_cast<double>(bytes) / (to_seconds(spread) + noise);
   }
 
  private:
   static constexpr std::size_t kRemembered = 32;
   static constexpr std::size_t kMany = 16;
+  static constexpr double kNoiseNegligible = 8;
   static constexpr Duration kTimingNoise = 200us;
 
   std::deque<PacketTrain> trains_;  // the newest still grows

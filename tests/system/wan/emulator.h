@@ -30,8 +30,9 @@ class Lane {
   struct Figures {
     DirectionStatistics statistics;
     Duration cpu{0};  // used by the thread
-    // It had something to do and was not running, kStoodStillMin or longer each time: the machine was
-    // stopped, or ran something else. What the path could not carry then nobody else can be blamed for.
+    // It wanted to look for packets, or to deliver some, and was not running, kStoodStillMin or longer each
+    // time: the machine was stopped, or ran something else. What the path could not carry then is nobody
+    // else's fault.
     Duration stood_still{0};
   };
 

@@ -464,6 +464,17 @@ TEST_F(LittleMemory, AWaitingWriterSendsWholeBlocks) {
   settle();
 }
 
+TEST_F(LittleMemory, AWaitingWriterGoesOnWhenWhatIsWaitingIsTruncatedAway) {
+  const Handle file = create("a");
+  Answer<std::uint32_t> last;
+  for (ByteCount i = 0; i < 10; ++i) last = write(file, i * kBlockSize, pattern(kBlockSize / 2, i));
+  EXPECT_FALSE(last->has_value());
+  EXPECT_TRUE(server.waiting().empty());
+  open("a", O_RDWR | O_TRUNC);
+  EXPECT_EQ(filesystem->pending_bytes(), 0u);
+  EXPECT_TRUE(last->has_value());
+}
+
 TEST_F(LittleMemory, AWaitingWriterCanBeInterrupted) {
   const Handle file = create("a");
   const auto interrupt = std::make_shared<Interrupt>();

@@ -11,10 +11,12 @@ constexpr ByteCount kSize = 1472;
 
 struct CapacityProbeTest : testing::Test {
   // Sends what is due, at the time that the probe names; the result is its bytes.
-  ByteCount send(ByteCount wanted) { return send_at(probe_.next_timeout(), wanted); }
-  ByteCount send_at(TimePoint now, ByteCount wanted) {
+  ByteCount send(ByteCount wanted, ByteCount under_way = 0) {
+    return send_at(probe_.next_timeout(), wanted, under_way);
+  }
+  ByteCount send_at(TimePoint now, ByteCount wanted, ByteCount under_way = 0) {
     ByteCount sent = 0;
-    for (; sent < 100'000'000 && now != kNever && probe_.due(now, kFirst, wanted); sent += kSize)
+    for (; sent < 100'000'000 && now != kNever && probe_.due(now, kFirst, wanted, under_way); sent += kSize)
       probe_.handle_sent(now, kSize);
     return sent;
   }
@@ -43,6 +45,24 @@ TEST_F(CapacityProbeTest, AFirstTrainThatToldNothingIsSentAgainAndNotForEver) {
     }
   }
   EXPECT_EQ(send(kFirst), 0u);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
+TEST_F(CapacityProbeTest, WaitsForTheAnswerOfASlowLine) {
+  send(0);
+  TimePoint before = probe_.next_timeout();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(send(kFirst, kFirst / 2), 0u) << i;
+    EXPECT_GT(probe_.next_timeout(), before) << i;
+    before = probe_.next_timeout();
+  }
+  EXPECT_EQ(send(0), 0u) << "it told enough";
+  EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
+TEST_F(CapacityProbeTest, IsGivenUpWhereNoAnswerComes) {
+  send(0);
+  for (int i = 0; i < 100 && probe_.next_timeout() != kNever; ++i) EXPECT_EQ(send(kFirst, kFirst), 0u);
   EXPECT_EQ(probe_.next_timeout(), kNever);
 }
 

@@ -225,6 +225,19 @@ TEST(TrainCapacity, SeveralTellMoreThanOne) {
   EXPECT_NEAR(trains.safe_rate(), 0.95e8, 2e6);
 }
 
+TEST(TrainCapacity, OfManyLongOnesNothingIsTakenOff) {
+  TrainCapacity trains;
+  for (std::uint64_t id = 1; id <= 16; ++id) trains.add({id, 200'000, 2ms});
+  EXPECT_NEAR(trains.capacity(), 1e8, 1e3);
+}
+
+// A receiver that takes them in batches.
+TEST(TrainCapacity, OfManyThatArriveAtOnceTheNoiseIsAllThatIsKnown) {
+  TrainCapacity trains;
+  for (std::uint64_t id = 1; id <= 32; ++id) trains.add({id, 94'208, 0ms});
+  EXPECT_LT(trains.capacity(), 32 * 94'208 / 1e-3);
+}
+
 TEST(TrainCapacity, ATrainThatGrowsIsOneTrain) {
   TrainCapacity trains;
   for (ByteCount bytes = 100'000; bytes <= 1'000'000; bytes += 100'000)

@@ -1,0 +1,48 @@
+"""How many round trips one waits before a mount is there, and for the first byte of a file: by a path so long that the
+machine's own time is nothing beside it."""
+
+import os
+import pathlib
+import tempfile
+import time
+import unittest
+
+import harness
+from harness import Mount, Tuskd, Wan
+
+RTT = 0.6  # s
+LEAST = 0.95  # of a round trip: the emulator's own is exact, this tells that nothing was answered from here
+PROGRAM = 0.3  # s, for starting and mounting on a machine that is busy with other tests
+
+
+class Start(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        far = cls.folder / "folder"
+        far.mkdir()
+        (far / "file").write_bytes(os.urandom(1 << 20))
+        cls.wan = cls.enterClassContext(Wan(rate="1gbit", delay=f"{RTT / 2 * 1000}ms"))
+        cls.server = cls.enterClassContext(Tuskd(cls.wan, cls.folder))
+
+    def test_a_first_mount_is_there_after_two_round_trips(self):
+        # One for keys and identities, one to attach: what tickets would make two of three. The goal is three.
+        began = time.monotonic()
+        with Mount(self.wan, self.server.url):
+            took = time.monotonic() - began
+        self.assertGreaterEqual(took, 2 * LEAST * RTT)
+        self.assertLess(took, 2 * RTT + PROGRAM)
+
+    def test_the_first_byte_comes_a_round_trip_after_the_open(self):
+        with Mount(self.wan, self.server.url) as mount:
+            os.listdir(mount.path / "folder")
+            began = time.monotonic()
+            with open(mount.path / "folder" / "file", "rb", buffering=0) as file:
+                first = file.read(1)
+            took = time.monotonic() - began
+            self.assertEqual(first, (self.folder / "folder" / "file").read_bytes()[:1])
+        self.assertLess(took, RTT + PROGRAM)
+
+
+if __name__ == "__main__":
+    harness.main(fuse=True)

@@ -33,12 +33,10 @@ class CapacityProbe {
   [[nodiscard]] bool due(TimePoint now, ByteCount first, ByteCount wanted, ByteCount under_way) {
     if (now < at_) return false;
     if (left_ > 0) return true;
-    // On a slow line the answer is not here yet, and another train would stand in the queue behind the first.
+    // On a slow line, or among many that probe it at once, the answer is not here yet, and another train
+    // would stand in the queue behind the first.
     if (step_ == 1 && under_way > first / 4) {
-      if (++waits_ < kWaitsMax)
-        at_ = now + wait_;
-      else
-        abandon();
+      abandon();
       return false;
     }
     const ByteCount train = std::min(wanted, kTrainMax);
@@ -72,13 +70,11 @@ class CapacityProbe {
 
  private:
   static constexpr int kSteps = 4;
-  static constexpr int kWaitsMax = 8;
 
   Duration wait_;
   TimePoint at_;
   int step_ = 0;  // begun
   int firsts_ = 0;
-  int waits_ = 0;  // for an answer to the first train, after the first
   ByteCount left_ = 0;
   ByteCount last_ = 0;  // the longer train before
 };

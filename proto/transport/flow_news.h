@@ -21,6 +21,7 @@ class SiblingsByPeer final : public Siblings {
   // taken to start, too.
   Others tell(const void* flow, const News& news) override;
   void leave(const void*) override {}
+  [[nodiscard]] Glance glance() const override { return {.around = static_cast<int>(around_)}; }
 
   // `number`: of the packet it came in; older answers than those known are dropped.
   void hear(TimePoint now, wire::PacketNumber number, const wire::OtherFlowsFrame& frame,

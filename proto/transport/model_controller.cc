@@ -136,7 +136,8 @@ ByteCount ModelController::burst() const {
 // far as one has heard of it, meet one another, and would again.
 ByteCount ModelController::probe_train() const {
   if (state_ != State::kStartup) return 0;
-  if (trains_.safe_rate() <= 0) return others_.flows < kCrowd ? train_bytes_min() : 0;
+  const bool crowd = siblings_ && siblings_->glance().around > kCrowd;
+  if (trains_.safe_rate() <= 0) return crowd ? 0 : train_bytes_min();
   return train_bytes() > train_bytes_min() ? train_bytes() : 0;
 }
 

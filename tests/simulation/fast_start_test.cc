@@ -87,7 +87,7 @@ TEST(FastStartOfASlowLine, IsProbedByOneTrain) {
       SimPair pair(options);
       pair.run_for(10s);
       for (const Role role : {Role::kClient, Role::kServer})
-        EXPECT_LT(pair.connection(role)->stats().bytes_sent, 94'208u * 3 / 2);
+        EXPECT_LT(pair.connection(role)->stats().bytes_sent, 2 * 94'208u);  // packet sizes are tried, too
     }
 }
 

@@ -48,21 +48,9 @@ TEST_F(CapacityProbeTest, AFirstTrainThatToldNothingIsSentAgainAndNotForEver) {
   EXPECT_EQ(probe_.next_timeout(), kNever);
 }
 
-TEST_F(CapacityProbeTest, WaitsForTheAnswerOfASlowLine) {
+TEST_F(CapacityProbeTest, IsGivenUpWhereTheAnswerIsNotThereInTime) {
   send(0);
-  TimePoint before = probe_.next_timeout();
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(send(kFirst, kFirst / 2), 0u) << i;
-    EXPECT_GT(probe_.next_timeout(), before) << i;
-    before = probe_.next_timeout();
-  }
-  EXPECT_EQ(send(0), 0u) << "it told enough";
-  EXPECT_EQ(probe_.next_timeout(), kNever);
-}
-
-TEST_F(CapacityProbeTest, IsGivenUpWhereNoAnswerComes) {
-  send(0);
-  for (int i = 0; i < 100 && probe_.next_timeout() != kNever; ++i) EXPECT_EQ(send(kFirst, kFirst), 0u);
+  EXPECT_EQ(send(kFirst, kFirst / 2), 0u);
   EXPECT_EQ(probe_.next_timeout(), kNever);
 }
 

@@ -26,7 +26,7 @@ class Start(unittest.TestCase):
         cls.server = cls.enterClassContext(Tuskd(cls.wan, cls.folder))
 
     def test_a_first_mount_is_there_after_two_round_trips(self):
-        # One for keys and identities, one to attach: what tickets would make two of three. The goal is three.
+        # One for keys and identities, one to attach. Three were the goal, two with a ticket, which it has none of.
         began = time.monotonic()
         with Mount(self.wan, self.server.url):
             took = time.monotonic() - began

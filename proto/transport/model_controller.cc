@@ -132,8 +132,8 @@ ByteCount ModelController::burst() const {
   return std::max(least, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
 }
 
-// Longer trains tell more of a fast line than the first one. First ones of a crowd, as far as one has heard of
-// it, meet one another, and would again.
+// Longer trains tell more of a fast line than the first one. First ones of a crowd, as far as one has heard
+// of it, meet one another, and would again.
 ByteCount ModelController::probe_train() const {
   if (state_ != State::kStartup) return 0;
   const bool crowd = siblings_ && siblings_->glance().around > kCrowd;

@@ -64,9 +64,11 @@ bool FileService::begin_log_once(const Incoming& incoming, Session& session) {
 void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment) {
   const schema::LogRequest& log = incoming->message().log();
   AliasTable& aliases = attachment->session->aliases();
+  FailedWrites& failed_writes = attachment->session->failed_writes();
   const LogTurns& turns = attachment->session->log_turns();
   leases_.note_log(attachment->session->number(), LeaseTable::Log::kBegun);
   aliases.forget(log.answered());
+  failed_writes.forget(log.answered());
   Result<void> suits = check_log(log, incoming->body().size());
   if (suits && attachment->read_only) suits = fail(from_errno(EROFS), "the export is read-only");
   if (!suits) {
@@ -91,7 +93,7 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
   const auto done = [this, incoming, attachment](schema::Reply reply) {
     finish_log(incoming, *attachment, std::move(reply));
   };
-  std::make_shared<LogRun>(incoming, aliases, run_entry, done)->go_on();
+  std::make_shared<LogRun>(incoming, aliases, failed_writes, run_entry, done)->go_on();
 }
 
 void FileService::finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply) {

@@ -75,6 +75,7 @@ void LogRun::go_on() {
 void LogRun::begin_entry() {
   schema::Request entry = request().entries(next_);
   SharedBytes body;
+  written_.clear();
   if (entry.has_write()) {
     body = log_->body().subspan(body_used_, entry.write().length());
     body_used_ += entry.write().length();
@@ -85,6 +86,8 @@ void LogRun::begin_entry() {
     refused.set_message(named.error().context);
     return handle_answer(std::move(refused));
   }
+  if (entry.has_write()) written_ = entry.write().handle();
+  if (const schema::Reply* failed = failed_writes_.find(written_)) return handle_answer(*failed);
   run_entry_(std::make_shared<EntryCall>(shared_from_this(), std::move(entry), std::move(body)));
 }
 
@@ -100,6 +103,7 @@ void LogRun::handle_answer(schema::Reply answer) {
     name_node(alias, answer.open().node());
   else
     aliases_.drop(alias);
+  if (!written_.empty() && answer.error() != 0) failed_writes_.note(written_, request().number(), answer);
   *reply_.mutable_log()->add_replies() = std::move(answer);
   ++next_;
   if (met_.exchange(true)) go_on();

@@ -8,8 +8,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "fsserver/aliases.h"
+#include "fsserver/failed_writes.h"
 #include "proto/base/result.h"
 #include "proto/rpc/service.h"
 
@@ -26,9 +28,14 @@ class LogRun : public std::enable_shared_from_this<LogRun> {
   using RunEntry = std::function<void(std::shared_ptr<rpc::IncomingCall> entry)>;
   using Done = std::move_only_function<void(schema::Reply reply)>;
 
-  // `aliases` must outlive it.
-  LogRun(std::shared_ptr<rpc::IncomingCall> log, AliasTable& aliases, RunEntry run_entry, Done done)
-      : log_(std::move(log)), aliases_(aliases), run_entry_(std::move(run_entry)), done_(std::move(done)) {}
+  // `aliases` and `failed_writes` must outlive it.
+  LogRun(std::shared_ptr<rpc::IncomingCall> log, AliasTable& aliases, FailedWrites& failed_writes,
+         RunEntry run_entry, Done done)
+      : log_(std::move(log)),
+        aliases_(aliases),
+        failed_writes_(failed_writes),
+        run_entry_(std::move(run_entry)),
+        done_(std::move(done)) {}
 
   // Carries out what can be.
   void go_on();
@@ -43,12 +50,14 @@ class LogRun : public std::enable_shared_from_this<LogRun> {
 
   const std::shared_ptr<rpc::IncomingCall> log_;
   AliasTable& aliases_;
+  FailedWrites& failed_writes_;
   const RunEntry run_entry_;
   Done done_;
 
   // Of the entry in progress; handed from thread to thread with met_.
   int next_ = 0;
   std::size_t body_used_ = 0;
+  std::string written_;  // the handle of what it writes to; empty: it is no WRITE
   schema::Reply reply_;
   // begin_entry() has returned, or the answer has come: whoever is second goes on.
   std::atomic<bool> met_{false};

@@ -17,6 +17,7 @@
 #include "fsserver/attributes.h"
 #include "fsserver/change_gate.h"
 #include "fsserver/export.h"
+#include "fsserver/failed_writes.h"
 #include "fsserver/fd.h"
 #include "fsserver/lock_table.h"
 #include "fsserver/locking_sessions.h"
@@ -65,6 +66,7 @@ class Session {
   [[nodiscard]] LogTurns& log_turns() { return log_turns_; }
   // Of the LOG whose turn it is.
   [[nodiscard]] AliasTable& aliases() { return aliases_; }
+  [[nodiscard]] FailedWrites& failed_writes() { return failed_writes_; }
 
   // The session is over: a call still running must leave nothing behind that outlives it.
   void end();
@@ -118,6 +120,7 @@ class Session {
   ReplyMemory log_replies_{kOfLogs};
   LogTurns log_turns_;
   AliasTable aliases_;
+  FailedWrites failed_writes_;
   const LockingSessions* const lockers_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> away_{false};

@@ -217,6 +217,29 @@ TEST_F(Logs, AnEntryThatFailsHoldsUpNoOther) {
   EXPECT_EQ(read_file(dir / "free"), "kept");
 }
 
+// The last piece of a file would otherwise be there behind a hole, and the file as long as the whole.
+TEST_F(Logs, WhatFollowsAWriteThatCouldNotBeDoneIsNotWrittenUnlessTheClientKnew) {
+  const LogOf make = LogOf(1).create(1, root, "a", kOwnId).create(2, root, "b", kOwnId + 1);
+  EXPECT_OK(make.send(mount));
+  const std::string a = mount.handle("a"), b = mount.handle("b");
+  const std::uint64_t nowhere = INT64_MAX;
+  const ErrorCode too_large = from_errno(EFBIG);
+  const Answer first = EXPECT_OK(LogOf(2)
+                                     .write(a, kOwnId, "begin")
+                                     .write(handle_of_alias(1), kOwnId, "middle", 0, nowhere)
+                                     .write(a, kOwnId, "end", 0, 11)
+                                     .write(b, kOwnId + 1, "another")
+                                     .send(mount));
+  EXPECT_THAT(errors_of(first), ElementsAre(kDone, too_large, too_large, kDone));
+  EXPECT_THAT(errors_of(EXPECT_OK(LogOf(3, 1).write(a, kOwnId, "end", 0, 11).send(mount))),
+              ElementsAre(too_large));
+  EXPECT_EQ(read_file(dir / "a"), "begin");
+  EXPECT_EQ(read_file(dir / "b"), "another");
+  EXPECT_THAT(errors_of(EXPECT_OK(LogOf(4, 2).write(a, kOwnId, "end", 0, 5).send(mount))),
+              ElementsAre(kDone));
+  EXPECT_EQ(read_file(dir / "a"), "beginend");
+}
+
 TEST_F(Logs, AliasesLastUntilTheirLogIsKnownToBeAnswered) {
   EXPECT_OK(LogOf(1).make_directory(1, root, "d").send(mount));
   EXPECT_THAT(errors_of(LogOf(2).create(0, handle_of_alias(1), "a").send(mount)), ElementsAre(kDone));

@@ -1,0 +1,18 @@
+#include "fsserver/failed_writes.h"
+
+namespace tusk::server {
+
+void FailedWrites::note(const std::string& handle, std::uint64_t log, const schema::Reply& answer) {
+  if (files_.size() < kFailedWritesMax) files_.try_emplace(handle, log, answer);
+}
+
+void FailedWrites::forget(std::uint64_t answered) {
+  std::erase_if(files_, [answered](const auto& file) { return file.second.log <= answered; });
+}
+
+const schema::Reply* FailedWrites::find(const std::string& handle) const {
+  const auto found = files_.find(handle);
+  return found == files_.end() ? nullptr : &found->second.answer;
+}
+
+}  // namespace tusk::server

@@ -143,7 +143,10 @@ class Errors(unittest.TestCase):
         for number, content in enumerate(files):
             there = self.disk / "own" / f"photo{number}"
             arrived = there.read_bytes() if there.exists() else b""
-            self.assertTrue(content.startswith(arrived.rstrip(b"\0")) or arrived == content, number)
+            if number == len(files) - 1:  # its close failed: any of its pieces may be missing
+                self.assertTrue(all(byte in (0, right) for byte, right in zip(arrived, content)), number)
+            else:
+                self.assertTrue(content.startswith(arrived.rstrip(b"\0")), number)
             if (own / f"photo{number}").exists():
                 self.assertTrue((own / f"photo{number}").read_bytes() == arrived, number)
             lost += arrived != content

@@ -213,6 +213,9 @@ class Filesystem {
   void look_at_root() {
     if (!root_told_) ask_attributes({}, core_.inodes.root(), [](const Result<bool>&) {});
   }
+  // Asks that changes in the root need not be asked about, as the user who is likely to make them. `answered`
+  // runs when that is known; never, if nothing is to be asked.
+  void acquire_root(const Asker& asker, std::move_only_function<void()> answered);
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
 
@@ -274,6 +277,9 @@ class Filesystem {
   void note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr);
   void note_new_directory(Inode& directory, std::uint64_t exclusive, std::uint64_t lease);
   void acquire_around(const Asker& asker, const InodePointer& directory);
+  void acquire(const Asker& asker, std::vector<InodePointer> directories,
+               std::move_only_function<void()> answered);
+  void note_acquired(const std::vector<InodePointer>& asked, const schema::Reply& reply);
   [[nodiscard]] InodePointer new_inode(const Asker& asker, const Standing& standing, std::uint32_t mode,
                                        std::uint64_t rdev);
   [[nodiscard]] bool append_making(const Asker& asker, const Standing& standing,

@@ -102,29 +102,44 @@ void Filesystem::acquire_around(const Asker& asker, const InodePointer& director
     InodePointer parent = directory->parent.lock();
     found.push_back(parent ? parent : directory);
   }
-  schema::Request request;
-  std::vector<InodePointer> asked;
-  for (std::size_t next = 0; next < found.size() && asked.size() < kAcquiredMax; ++next) {
+  std::vector<InodePointer> wanted;
+  for (std::size_t next = 0; next < found.size() && wanted.size() < kAcquiredMax; ++next) {
     const std::lock_guard lock(found[next]->mutex);
     if (!found[next]->directory) continue;
     for (const auto& [name, known] : found[next]->directory->names)
       if (known.inode && found.size() < kAcquiredMax) found.push_back(known.inode);
     if (!found[next]->on_server() || core_.log.stands(found[next]->directory->exclusive)) continue;
-    request.mutable_acquire()->add_handles(found[next]->handle());
-    asked.push_back(found[next]);
+    wanted.push_back(found[next]);
   }
-  if (asked.empty()) return;
+  acquire(asker, std::move(wanted), [] {});
+}
+
+// A mount that is alone makes its first file without asking, too. Whoever comes next takes that back.
+void Filesystem::acquire_root(const Asker& asker, std::move_only_function<void()> answered) {
+  if (wants_exclusive()) acquire(asker, {core_.inodes.root()}, std::move(answered));
+}
+
+void Filesystem::acquire(const Asker& asker, std::vector<InodePointer> directories,
+                         std::move_only_function<void()> answered) {
+  if (directories.empty()) return;
+  schema::Request request;
+  for (const InodePointer& directory : directories)
+    request.mutable_acquire()->add_handles(directory->handle());
   remote_.ask({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kAcquire,
-              [this, asked = std::move(asked)](const Result<rpc::CallReply>& reply) {
-                if (!reply) return;
-                const schema::AcquireReply& acquired = reply->message.acquire();
-                const auto count = std::min<std::size_t>(
-                    asked.size(),
-                    static_cast<std::size_t>(std::min(acquired.names_size(), acquired.directories_size())));
-                for (std::size_t i = 0; i < count; ++i)
-                  if (acquired.names(static_cast<int>(i)) == schema::COVER_EXCLUSIVE)
-                    note_exclusive(*asked[i], reply->message, &acquired.directories(static_cast<int>(i)));
+              [this, asked = std::move(directories),
+               answered = std::move(answered)](const Result<rpc::CallReply>& reply) mutable {
+                if (reply) note_acquired(asked, reply->message);
+                answered();
               });
+}
+
+void Filesystem::note_acquired(const std::vector<InodePointer>& asked, const schema::Reply& reply) {
+  const schema::AcquireReply& acquired = reply.acquire();
+  const auto count = std::min<std::size_t>(
+      asked.size(), static_cast<std::size_t>(std::min(acquired.names_size(), acquired.directories_size())));
+  for (std::size_t i = 0; i < count; ++i)
+    if (acquired.names(static_cast<int>(i)) == schema::COVER_EXCLUSIVE)
+      note_exclusive(*asked[i], reply, &acquired.directories(static_cast<int>(i)));
 }
 
 // ---------------------------------------------------------------- what is made

@@ -110,6 +110,15 @@ bool OperationLog::append(const Naming&, std::uint64_t exclusive, const Asker& a
   return true;
 }
 
+void OperationLog::send_gathered() {
+  std::optional<std::uint64_t> gathered;
+  {
+    const std::lock_guard lock(mutex_);
+    gathered = seal();
+  }
+  if (gathered) send(*gathered);
+}
+
 std::optional<std::uint64_t> OperationLog::seal() {
   auto& [number, batch] = *batches_.rbegin();
   if (batch.entries.empty()) return std::nullopt;

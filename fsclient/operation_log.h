@@ -76,6 +76,8 @@ class OperationLog {
   // False: the exclusiveness is over, and nothing was taken. `bytes` are those of a WRITE.
   [[nodiscard]] bool append(const Naming& naming, std::uint64_t exclusive, const Asker& asker,
                             schema::Request entry, SharedBytes bytes, Answer done);
+  // What is gathered goes now: what is appended next is large, and would hold up its answer.
+  void send_gathered();
   // An alias or an open id of this mount's own, never given before.
   [[nodiscard]] std::uint64_t next_name() { return next_name_++; }
   // For an open that the server is told of under an id of ours.

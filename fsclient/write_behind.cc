@@ -70,6 +70,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
     send_full(inode, {offset, offset + bytes.size()}, after);
     arm_timer(inode, after);
   }
+  log_ahead(inode);
   core_.counters.written += bytes.size();
   core_.cache.trim();
 
@@ -162,7 +163,7 @@ void WriteBehind::send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t 
 }
 
 void WriteBehind::send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after) {
-  if (!inode->on_server()) return;  // handle_arrival() comes
+  if (!inode->on_server()) return;  // log_ahead() has been or handle_arrival() comes
   std::optional<OutgoingWrite> write = inode->file->data.begin_write(block, core_.call_max);
   if (!write) return;
   ++inode->file->writes_beside_log;
@@ -218,6 +219,13 @@ bool locked(const Inode& inode) {
 
 }  // namespace
 
+bool WriteBehind::may_log(const Inode& inode) const {
+  const TimePoint failed_at = failed_at_.load();
+  const bool warned = failed_at != TimePoint::min() && core_.scheduler.now() - failed_at < kWarned;
+  return !warned && core_.log.stands(inode.log.made_under) && inode.file->writes_beside_log == 0 &&
+         !locked(inode);
+}
+
 ByteCount WriteBehind::logged_max() const {
   const auto line = static_cast<ByteCount>(core_.path.recent().send_bandwidth * kLoggedSeconds);
   return std::clamp(line, kLoggedMin, OperationLog::kBytesMax);
@@ -229,8 +237,6 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
   timespec written{};
   bool all = true;
   const ByteCount logged = logged_max();
-  const TimePoint failed_at = failed_at_.load();
-  const bool warned = failed_at != TimePoint::min() && core_.scheduler.now() - failed_at < kWarned;
   const std::lock_guard hand(handing_);
   {
     const std::lock_guard lock(inode->mutex);
@@ -240,10 +246,10 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
     const bool small = data.pending_bytes() <= kSmallMax;
     exclusive = inode->log.made_under;
     written = inode->file->written_time;
-    if (!core_.log.stands(exclusive) || inode->file->writes_beside_log > 0 || locked(*inode) || warned)
+    if (!may_log(*inode)) return Handed::kNo;
+    if (!small && (core_.path.slow() || data.pending_bytes() > std::min(kLoggedMax, logged / 2)))
       return Handed::kNo;
     if (dirty == 0) return Handed::kAll;  // it is in the log
-    if (!small && (core_.path.slow() || dirty > std::min(kLoggedMax, logged / 2))) return Handed::kNo;
     if (!small && (!core_.log.has_room() || core_.log.bytes() + dirty > logged)) return Handed::kLater;
     const std::vector<std::uint64_t> blocks(data.unsettled().begin(), data.unsettled().end());
     for (const std::uint64_t block : blocks) {
@@ -254,6 +260,35 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
   }
   for (OutgoingWrite& write : writes) all = append_to_log(inode, exclusive, std::move(write), written) && all;
   return all ? Handed::kAll : Handed::kNo;
+}
+
+// A file that the server is about to make has no handle yet that its blocks could be sent under. Those that
+// are full go behind its making, a round trip sooner than in calls of their own.
+void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode) {
+  if (inode->on_server() || core_.path.slow()) return;
+  std::vector<OutgoingWrite> writes;
+  std::uint64_t exclusive = 0;
+  timespec written{};
+  const ByteCount logged = logged_max();
+  const std::lock_guard hand(handing_);
+  {
+    const std::lock_guard lock(inode->mutex);
+    if (inode->on_server() || !may_log(*inode)) return;
+    FileData& data = inode->file->data;
+    exclusive = inode->log.made_under;
+    written = inode->file->written_time;
+    ByteCount taken = core_.log.bytes();
+    for (const std::uint64_t block : std::vector(data.unsettled().begin(), data.unsettled().end())) {
+      if (taken + kBlockSize > logged || !core_.log.has_room()) break;
+      if (!data.written_to_the_end(block)) continue;
+      auto write = data.begin_write(block, core_.call_max);
+      if (!write) continue;
+      taken += write->range.size();
+      writes.push_back(std::move(*write));
+    }
+  }
+  if (!writes.empty()) core_.log.send_gathered();  // its making, whose answer all others wait for
+  for (OutgoingWrite& write : writes) (void)append_to_log(inode, exclusive, std::move(write), written);
 }
 
 void WriteBehind::hand_to_log(const Asker& asker, const std::shared_ptr<Inode>& inode,

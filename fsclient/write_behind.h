@@ -104,6 +104,7 @@ class WriteBehind {
 
   void stall(const Asker& asker, std::uint32_t count, WriteDone done);
   void give_up_stall(std::uint64_t ticket);
+  void log_ahead(const std::shared_ptr<Inode>& inode);
   void send_full(const std::shared_ptr<Inode>& inode, Interval written, Deferred& after);
   void send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t generation, Deferred& after);
   void wait_until_settled(const Asker& asker, const std::shared_ptr<Inode>& inode, std::uint64_t generation,
@@ -113,6 +114,8 @@ class WriteBehind {
   void call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started,
                  std::optional<SharedBytes> packed);
   [[nodiscard]] Handed try_log(const std::shared_ptr<Inode>& inode);
+  // Bytes of the file may go with the log. With its mutex held.
+  [[nodiscard]] bool may_log(const Inode& inode) const;
   // Bytes of the log at most, for files that are not small.
   [[nodiscard]] ByteCount logged_max() const;
   [[nodiscard]] bool append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,

@@ -332,6 +332,46 @@ TEST_F(Logged, PhotographsNeedNoServerEither) {
   }
 }
 
+// D1, D2: its first blocks go behind its making, not a round trip later; its close waits all the same.
+TEST_F(Logged, TheBeginningOfALargeFileNeedsNoAnswerToItsMaking) {
+  constexpr ByteCount kSize = 12 * client::kBlockSize;
+  static_assert(kSize < client::WriteBehind::kLoggedMin && kSize > client::WriteBehind::kLoggedMin / 2);
+  const std::string content = noise(kSize);
+  std::future<bool> there_when_closed;
+  {
+    const OutOfReach out(mounted_->caller());
+    auto fd = std::make_unique<Fd>(in_mount("d/large"), O_CREAT | O_WRONLY, 0644);
+    for (std::size_t at = 0; at < content.size(); at += client::kBlockSize / 2) {
+      const auto piece = std::string_view(content).substr(at, client::kBlockSize / 2);
+      ASSERT_EQ(::write(fd->get(), piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
+    }
+    there_when_closed = std::async(std::launch::async, [&, fd = std::move(fd)]() mutable {
+      fd.reset();
+      return read_file(on_server("d/large")) == content;
+    });
+  }
+  EXPECT_TRUE(there_when_closed.get());
+  EXPECT_EQ(mounted_->caller().calls(Request::kWrite), 0u);
+}
+
+class Alone : public Logged {
+ protected:
+  void SetUp() override { MountedTest::SetUp(); }
+};
+
+TEST_F(Alone, AMountThatIsAloneMakesItsFirstFileWithoutAsking) {
+  std::promise<void> answered;
+  mounted_->filesystem().acquire_root({.uid = ::getuid(), .gid = ::getgid(), .pid = 0, .interrupt = nullptr},
+                                      [&] { answered.set_value(); });
+  answered.get_future().get();
+  struct stat st {};
+  EXPECT_EQ(::stat(in_mount("first").c_str(), &st), -1);  // as cp does: the root is not listed yet here
+  write_file(in_mount("first"), "bytes");
+  flush(*mounted_);
+  EXPECT_EQ(mounted_->caller().calls(Request::kCreate), 0u);
+  EXPECT_EQ(read_file(on_server("first")), "bytes");
+}
+
 // D7: an editor saves, and nobody waited for what could not be written.
 TEST_F(Logged, AFileThatLostItsBytesDoesNotReplaceAGoodOne) {
   write_file(in_mount("d/good"), "good");

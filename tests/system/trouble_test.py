@@ -134,7 +134,10 @@ class ThePath(Trouble):
             changed[chance.randrange(len(hello))] ^= 1 << chance.randrange(8)
             attacker.sendto(changed, (wan.ip_b, 8875))
         mount = self.mounted(wan, server.url)
-        (mount.path / "file").write_text("still here")
+        with open(mount.path / "file", "w") as file:
+            file.write("still here")
+            file.flush()
+            os.fsync(file.fileno())
         self.assertEqual((self.export / "file").read_text(), "still here")
         self.assertIsNone(server.process.poll())
 

@@ -213,9 +213,9 @@ class Filesystem {
   void look_at_root() {
     if (!root_told_) ask_attributes({}, core_.inodes.root(), [](const Result<bool>&) {});
   }
-  // Asks that changes in the root need not be asked about, as the user who is likely to make them. `answered`
-  // runs when that is known; never, if nothing is to be asked.
-  void acquire_root(const Asker& asker, std::move_only_function<void()> answered);
+  // Asks that changes in the root need not be asked about. `answered` runs when that is known; never, if
+  // nothing is to be asked.
+  void acquire_root(std::move_only_function<void()> answered);
   // `answer` runs once nothing here and in the kernel uses what the push names; on any thread.
   void handle_pushed(const schema::Request& request, std::move_only_function<void()> answer);
 

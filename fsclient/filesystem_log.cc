@@ -115,8 +115,8 @@ void Filesystem::acquire_around(const Asker& asker, const InodePointer& director
 }
 
 // A mount that is alone makes its first file without asking, too. Whoever comes next takes that back.
-void Filesystem::acquire_root(const Asker& asker, std::move_only_function<void()> answered) {
-  if (wants_exclusive()) acquire(asker, {core_.inodes.root()}, std::move(answered));
+void Filesystem::acquire_root(std::move_only_function<void()> answered) {
+  if (wants_exclusive()) acquire({}, {core_.inodes.root()}, std::move(answered));
 }
 
 void Filesystem::acquire(const Asker& asker, std::vector<InodePointer> directories,
@@ -436,8 +436,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
   {
     const std::lock_guard lock(inode->mutex);
     exclusive = inode->log.made_under;
-    const bool written =
-        inode->file && (inode->file->data.dirty_bytes() > 0 || inode->file->writes_beside_log > 0);
+    const bool written = inode->file && (inode->file->data.dirty_bytes() > 0 || inode->file->beside_log);
     if (written) return false;  // just now, or not by the log: the entry would not come behind it
     const Attributes& attr = inode->attributes.value();
     const bool gives_away =

@@ -62,12 +62,14 @@ struct FileState {
   void touch() { touched = std::max(touched, Touched::kByUs); }
 
   // Our own writes, as far as the attributes do not tell of them yet.
-  ByteCount written_end = 0;            // the file reaches at least so far
-  timespec written_time{};              // when a program last wrote
-  TimePoint last_write{};               // when the last WRITE or other change of ours was answered
-  bool timer_armed = false;             // write-behind's
-  std::uint64_t timer_generation = 0;   // what is dirty since then goes when the timer ends
-  std::uint32_t writes_beside_log = 0;  // WRITEs on their way that are calls of their own
+  ByteCount written_end = 0;           // the file reaches at least so far
+  timespec written_time{};             // when a program last wrote
+  TimePoint last_write{};              // when the last WRITE or other change of ours was answered
+  bool timer_armed = false;            // write-behind's
+  std::uint64_t timer_generation = 0;  // what is dirty since then goes when the timer ends
+  // A WRITE has been a call of its own since everything was settled last: what is still on its way in the log
+  // has no order with it.
+  bool beside_log = false;
 
   // A failed write is told to everyone who has the file open: each OpenFile remembers what it told.
   std::uint64_t errors = 0;

@@ -204,7 +204,7 @@ class MountedServer {
   Result<void> start() {
     TUSK_TRY(mount_->start(*filesystem_));
     filesystem_->look_at_root();
-    filesystem_->acquire_root({.uid = ::getuid(), .gid = ::getgid(), .pid = 0, .interrupt = nullptr}, [] {});
+    filesystem_->acquire_root([] {});
     auto control = ControlServer::start(
         settings_.mountpoint,
         {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },

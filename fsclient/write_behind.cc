@@ -70,7 +70,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
     send_full(inode, {offset, offset + bytes.size()}, after);
     arm_timer(inode, after);
   }
-  log_ahead(inode);
+  log_ahead(inode, {offset, offset + bytes.size()});
   core_.counters.written += bytes.size();
   core_.cache.trim();
 
@@ -163,10 +163,10 @@ void WriteBehind::send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t 
 }
 
 void WriteBehind::send(const std::shared_ptr<Inode>& inode, std::uint64_t block, Deferred& after) {
-  if (!inode->on_server()) return;  // log_ahead() has been or handle_arrival() comes
+  if (!inode->on_server()) return;  // log_ahead() or handle_arrival() comes
   std::optional<OutgoingWrite> write = inode->file->data.begin_write(block, core_.call_max);
   if (!write) return;
-  ++inode->file->writes_beside_log;
+  inode->file->beside_log = true;
   after.add([this, inode, write = std::move(*write), started = core_.scheduler.now()]() mutable {
     call(inode, std::move(write), started);
   });
@@ -194,10 +194,6 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
   request.priority = rpc::Priority::kBulk;
   core_.remote.transfer(std::move(request), schema::Reply::kWrite,
                         [this, inode, write = std::move(write), started](Result<rpc::CallReply> reply) {
-                          {
-                            const std::lock_guard lock(inode->mutex);
-                            --inode->file->writes_beside_log;
-                          }
                           if (!reply)
                             return finish(inode, write, started, std::unexpected(reply.error()), false);
                           finish(inode, write, Told(started, reply->message, {}), reply->message.write(),
@@ -222,8 +218,7 @@ bool locked(const Inode& inode) {
 bool WriteBehind::may_log(const Inode& inode) const {
   const TimePoint failed_at = failed_at_.load();
   const bool warned = failed_at != TimePoint::min() && core_.scheduler.now() - failed_at < kWarned;
-  return !warned && core_.log.stands(inode.log.made_under) && inode.file->writes_beside_log == 0 &&
-         !locked(inode);
+  return !warned && core_.log.stands(inode.log.made_under) && !inode.file->beside_log && !locked(inode);
 }
 
 ByteCount WriteBehind::logged_max() const {
@@ -238,6 +233,7 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
   bool all = true;
   const ByteCount logged = logged_max();
   const std::lock_guard hand(handing_);
+  const OperationLog::Naming naming = core_.log.naming();
   {
     const std::lock_guard lock(inode->mutex);
     if (!inode->file || inode->file->data.all_settled()) return Handed::kAll;
@@ -258,19 +254,23 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
       all = all && !data.dirty(block);
     }
   }
-  for (OutgoingWrite& write : writes) all = append_to_log(inode, exclusive, std::move(write), written) && all;
+  for (OutgoingWrite& write : writes)
+    all = append_to_log(naming, inode, exclusive, std::move(write), written) && all;
   return all ? Handed::kAll : Handed::kNo;
 }
 
 // A file that the server is about to make has no handle yet that its blocks could be sent under. Those that
-// are full go behind its making, a round trip sooner than in calls of their own.
-void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode) {
+// are full go behind its making, a round trip sooner than in calls of their own; more than the path holds
+// would not get away sooner.
+void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode, Interval written_now) {
   if (inode->on_server() || core_.path.slow()) return;
   std::vector<OutgoingWrite> writes;
   std::uint64_t exclusive = 0;
   timespec written{};
-  const ByteCount logged = logged_max();
+  const rpc::PathStats path = core_.path.recent();
+  const ByteCount ahead = std::clamp(path_holds(path, path.send_bandwidth), kAheadMin, logged_max());
   const std::lock_guard hand(handing_);
+  const OperationLog::Naming naming = core_.log.naming();
   {
     const std::lock_guard lock(inode->mutex);
     if (inode->on_server() || !may_log(*inode)) return;
@@ -278,8 +278,9 @@ void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode) {
     exclusive = inode->log.made_under;
     written = inode->file->written_time;
     ByteCount taken = core_.log.bytes();
-    for (const std::uint64_t block : std::vector(data.unsettled().begin(), data.unsettled().end())) {
-      if (taken + kBlockSize > logged || !core_.log.has_room()) break;
+    if (!core_.log.has_room()) return;
+    for (auto block = written_now.begin / kBlockSize; block * kBlockSize < written_now.end; ++block) {
+      if (taken + kBlockSize > ahead) break;
       if (!data.written_to_the_end(block)) continue;
       auto write = data.begin_write(block, core_.call_max);
       if (!write) continue;
@@ -288,7 +289,8 @@ void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode) {
     }
   }
   if (!writes.empty()) core_.log.send_gathered();  // its making, whose answer all others wait for
-  for (OutgoingWrite& write : writes) (void)append_to_log(inode, exclusive, std::move(write), written);
+  for (OutgoingWrite& write : writes)
+    (void)append_to_log(naming, inode, exclusive, std::move(write), written);
 }
 
 void WriteBehind::hand_to_log(const Asker& asker, const std::shared_ptr<Inode>& inode,
@@ -300,9 +302,8 @@ void WriteBehind::hand_to_log(const Asker& asker, const std::shared_ptr<Inode>& 
       [this, asker, inode](auto then) { hand_to_log(asker, inode, std::move(then)); });
 }
 
-bool WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
-                                OutgoingWrite write, timespec written) {
-  const OperationLog::Naming naming = core_.log.naming();
+bool WriteBehind::append_to_log(const OperationLog::Naming& naming, const std::shared_ptr<Inode>& inode,
+                                std::uint64_t exclusive, OutgoingWrite write, timespec written) {
   schema::Request entry;
   entry.set_made_at_ns(to_unix_ns(written));
   schema::WriteRequest& message = *entry.mutable_write();
@@ -310,6 +311,7 @@ bool WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64
   message.set_open_id(write.writer->open_id);
   message.set_offset(write.range.begin);
   message.set_length(static_cast<std::uint32_t>(write.range.size()));
+  message.set_sync(write.writer->synchronous());
   const SharedBytes bytes = write.bytes;
   const auto outgoing = std::make_shared<OutgoingWrite>(std::move(write));
   const TimePoint started = core_.scheduler.now();
@@ -324,7 +326,7 @@ bool WriteBehind::append_to_log(const std::shared_ptr<Inode>& inode, std::uint64
   // Taken back meanwhile: behind what is in the log it goes as any other.
   {
     const std::lock_guard lock(inode->mutex);
-    ++inode->file->writes_beside_log;
+    inode->file->beside_log = true;
   }
   core_.log.when_answered([this, inode, outgoing, started] { call(inode, std::move(*outgoing), started); });
   return false;
@@ -378,6 +380,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
 // Some of it is not on its way any more: tells who waits for that.
 void WriteBehind::settle(const std::shared_ptr<Inode>& inode, Deferred& after) {
   if (inode->file->data.all_settled()) {
+    inode->file->beside_log = false;
     const std::lock_guard set_lock(mutex_);
     dirty_.erase(inode);
   }

@@ -35,9 +35,10 @@ class WriteBehind {
   // least kPendingMin, at most two thirds of the mount's memory.
   static constexpr ByteCount kPendingMin = 32 * 1024 * 1024;
   static constexpr double kPendingSeconds = 2;
-  // Larger files go to the server in calls of their own, many at once, and their close waits. So do all that
-  // are not small on a slow line, where bytes are packed, and for a while after one could not be written, so
-  // that who goes on is told.
+  // Larger files go to the server in calls of their own, many at once (but for the first blocks of new ones,
+  // while the server is still to make them), and their close waits. So do all that are not small on a slow
+  // line, where bytes are packed, and for a while after one could not be written, so that who goes on is
+  // told.
   static constexpr ByteCount kLoggedMax = 16 * 1024 * 1024;
   static constexpr ByteCount kSmallMax = 64 * 1024;
   static constexpr Duration kWarned = std::chrono::minutes(1);
@@ -45,6 +46,8 @@ class WriteBehind {
   // who want the directory wait for it.
   static constexpr double kLoggedSeconds = 1;
   static constexpr ByteCount kLoggedMin = 4 * 1024 * 1024;
+  // Of a file that is still to be made, while nothing is known of the line: it may be a slow one.
+  static constexpr ByteCount kAheadMin = 1024 * 1024;
 
   WriteBehind(Core& core, Facts& facts) : core_(core), facts_(facts) {}
   // What was not sent is lost: flush_all() first.
@@ -104,7 +107,7 @@ class WriteBehind {
 
   void stall(const Asker& asker, std::uint32_t count, WriteDone done);
   void give_up_stall(std::uint64_t ticket);
-  void log_ahead(const std::shared_ptr<Inode>& inode);
+  void log_ahead(const std::shared_ptr<Inode>& inode, Interval written_now);
   void send_full(const std::shared_ptr<Inode>& inode, Interval written, Deferred& after);
   void send_dirty(const std::shared_ptr<Inode>& inode, std::uint64_t generation, Deferred& after);
   void wait_until_settled(const Asker& asker, const std::shared_ptr<Inode>& inode, std::uint64_t generation,
@@ -118,8 +121,10 @@ class WriteBehind {
   [[nodiscard]] bool may_log(const Inode& inode) const;
   // Bytes of the log at most, for files that are not small.
   [[nodiscard]] ByteCount logged_max() const;
-  [[nodiscard]] bool append_to_log(const std::shared_ptr<Inode>& inode, std::uint64_t exclusive,
-                                   OutgoingWrite write, timespec written);
+  // `naming` is from before the write began: what is sent behind a write that fails must not say that the
+  // client knew.
+  [[nodiscard]] bool append_to_log(const OperationLog::Naming& naming, const std::shared_ptr<Inode>& inode,
+                                   std::uint64_t exclusive, OutgoingWrite write, timespec written);
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
               const Result<schema::WriteReply>& reply, bool by_log);
   void settle(const std::shared_ptr<Inode>& inode, Deferred& after);

@@ -504,6 +504,7 @@ void FileService::housekeep(TimePoint now) {
     stop_awaiting(session);
   }
   leases_.housekeep(now);
+  look_for_room();
   end_retired_watches();
   for (const auto& exported : exports) exported->nodes().housekeep(now);
 }

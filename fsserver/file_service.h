@@ -242,6 +242,8 @@ class FileService : public rpc::Service {
   // Makes watches of exports that have none and lets go those of exports that are gone.
   void update_watches();
   void end_retired_watches();
+  void look_for_room();
+  void end_exclusive_without_room(const Attachment& attachment);
   void handle_missed_changes(const Export& exported);
   [[nodiscard]] std::shared_ptr<ChangeWatch> watch_of(const Export& exported);
 
@@ -286,6 +288,7 @@ class FileService : public rpc::Service {
   // waits for its thread, which may want mutex_.
   std::vector<Watched> retired_watches_;
 
+  std::atomic<bool> looking_for_room_{false};
   std::condition_variable_any housekeeping_;
   WorkerPool workers_;  // after all that its tasks use
   std::jthread housekeeper_;

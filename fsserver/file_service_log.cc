@@ -96,12 +96,36 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
   std::make_shared<LogRun>(incoming, aliases, failed_writes, run_entry, done)->go_on();
 }
 
+// What others have put on the disk meanwhile: who holds a directory may answer for what has no room any more.
+// By a worker, since a disk may take long to say it.
+void FileService::look_for_room() {
+  std::vector<std::shared_ptr<Attachment>> holders;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [connection, attachment] : attachments_) holders.push_back(attachment);
+  }
+  std::erase_if(holders, [this](const auto& attachment) {
+    return !leases_.has_exclusive(attachment->session->number());
+  });
+  if (holders.empty() || looking_for_room_.exchange(true)) return;
+  const auto look = [this, holders = std::move(holders)] {
+    for (const auto& attachment : holders) end_exclusive_without_room(*attachment);
+    looking_for_room_ = false;
+  };
+  if (!workers_.submit(Lane::kSlow, look)) looking_for_room_ = false;
+}
+
+void FileService::end_exclusive_without_room(const Attachment& attachment) {
+  const SessionNumber session = attachment.session->number();
+  if (leases_.has_exclusive(session) && !has_room(leases_, session, *attachment.exported))
+    leases_.end_exclusive(session);
+}
+
 void FileService::finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply) {
   const SharedSession session = attachment.session;
   session->log_replies().finish(incoming->message().log().number(), reply);
   leases_.note_log(session->number(), LeaseTable::Log::kDone);
-  if (leases_.has_exclusive(session->number()) && !has_room(leases_, session->number(), *attachment.exported))
-    leases_.end_exclusive(session->number());
+  end_exclusive_without_room(attachment);
   // The LOGs to come may name what this one made, and may meet another process.
   attachment.exported->nodes().keep_names();
   incoming->reply(std::move(reply));

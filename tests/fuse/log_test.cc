@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "fsclient/write_behind.h"
@@ -332,26 +334,67 @@ TEST_F(Logged, PhotographsNeedNoServerEither) {
   }
 }
 
-// D1, D2: its first blocks go behind its making, not a round trip later; its close waits all the same.
-TEST_F(Logged, TheBeginningOfALargeFileNeedsNoAnswerToItsMaking) {
-  constexpr ByteCount kSize = 12 * client::kBlockSize;
-  static_assert(kSize < client::WriteBehind::kLoggedMin && kSize > client::WriteBehind::kLoggedMin / 2);
-  const std::string content = noise(kSize);
-  std::future<bool> there_when_closed;
-  {
+// Its first blocks go behind its making, not a round trip later (D1).
+class LargeNew : public Logged {
+ protected:
+  static constexpr ByteCount kAhead = client::WriteBehind::kAheadMin;  // nothing is known of the line
+
+  // The file at the end of an answer-less time, written in pieces that are not blocks.
+  std::unique_ptr<Fd> write_out_of_reach(
+      const std::string& content, const std::function<void()>& then = [] {}) {
     const OutOfReach out(mounted_->caller());
-    auto fd = std::make_unique<Fd>(in_mount("d/large"), O_CREAT | O_WRONLY, 0644);
+    auto fd = std::make_unique<Fd>(in_mount("d/large"), O_CREAT | O_RDWR, 0644);
     for (std::size_t at = 0; at < content.size(); at += client::kBlockSize / 2) {
       const auto piece = std::string_view(content).substr(at, client::kBlockSize / 2);
-      ASSERT_EQ(::write(fd->get(), piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
+      EXPECT_EQ(::write(fd->get(), piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
     }
-    there_when_closed = std::async(std::launch::async, [&, fd = std::move(fd)]() mutable {
-      fd.reset();
-      return read_file(on_server("d/large")) == content;
-    });
+    then();
+    return fd;
   }
-  EXPECT_TRUE(there_when_closed.get());
+};
+
+TEST_F(LargeNew, ItsBeginningNeedsNoAnswerToItsMaking) {
+  const std::string content = noise(kAhead);
+  const auto fd = write_out_of_reach(content);
+  EXPECT_EQ(::fsync(fd->get()), 0);
+  EXPECT_TRUE(read_file(on_server("d/large")) == content);
   EXPECT_EQ(mounted_->caller().calls(Request::kWrite), 0u);
+}
+
+// D2, and nothing of it is asked for to be read again.
+TEST_F(LargeNew, ItIsThereWhenItsCloseReturnsThoughItWentTwoWays) {
+  const std::string content = noise(client::WriteBehind::kLoggedMin + 1000);
+  auto fd = write_out_of_reach(content);
+  fd.reset();
+  EXPECT_TRUE(read_file(on_server("d/large")) == content);
+  const auto written = mounted_->caller().calls(Request::kWrite);
+  EXPECT_GT(written, 0u);
+  EXPECT_LE(written, (content.size() - kAhead) / client::kBlockSize + 1);
+  EXPECT_TRUE(read_file(in_mount("d/large")) == content);
+  EXPECT_EQ(mounted_->caller().calls(Request::kRead), 0u);
+}
+
+TEST_F(LargeNew, WhatOthersHaveMadeMeanwhileStaysAndItsWriterIsTold) {
+  auto fd = write_out_of_reach(noise(kAhead + 2 * client::kBlockSize),
+                               [this] { write_file(on_server("d/large"), "theirs"); });
+  EXPECT_EQ(::fsync(fd->get()), -1);
+  fd.reset();
+  EXPECT_EQ(content_of(on_server("d/large")), "theirs");
+  EXPECT_TRUE(eventually([&] { return content_of(in_mount("d/large")) == "theirs"; }));
+  EXPECT_EQ(mounted_->filesystem().pending_bytes(), 0u);
+}
+
+TEST_F(LargeNew, ItsWriterIsToldOnceThatItsBeginningCouldNotBeWritten) {
+  mounted_->caller().inject([](const Request& request) {
+    const bool writes =
+        std::ranges::any_of(request.log().entries(), [](const Request& entry) { return entry.has_write(); });
+    return writes ? std::optional(Error{from_errno(EDQUOT), "injected"}) : std::nullopt;
+  });
+  const auto fd = write_out_of_reach(noise(kAhead));
+  EXPECT_EQ(::fsync(fd->get()), -1);
+  EXPECT_EQ(errno, EDQUOT);
+  EXPECT_EQ(::fsync(fd->get()), 0);
+  EXPECT_EQ(status(in_mount("d/large")).st_size, 0);
 }
 
 class Alone : public Logged {
@@ -361,8 +404,7 @@ class Alone : public Logged {
 
 TEST_F(Alone, AMountThatIsAloneMakesItsFirstFileWithoutAsking) {
   std::promise<void> answered;
-  mounted_->filesystem().acquire_root({.uid = ::getuid(), .gid = ::getgid(), .pid = 0, .interrupt = nullptr},
-                                      [&] { answered.set_value(); });
+  mounted_->filesystem().acquire_root([&] { answered.set_value(); });
   answered.get_future().get();
   struct stat st {};
   EXPECT_EQ(::stat(in_mount("first").c_str(), &st), -1);  // as cp does: the root is not listed yet here

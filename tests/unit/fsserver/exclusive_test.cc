@@ -1,4 +1,5 @@
 // Exclusiveness as clients of a file service see it: which requests bring it, who gives it up for whom.
+#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
@@ -280,6 +281,29 @@ class CrampedDisk : public ExclusiveMounts {
 
 TEST_F(CrampedDisk, HasNoRoomForWhatIsAnsweredBeforeItIsMade) {
   EXPECT_THAT(covers(writer->call(acquire({writer->handle("sub")}))), ElementsAre(schema::COVER_LEASE));
+}
+
+TEST_F(ExclusiveMounts, EndsWhenOthersFillTheDisk) {
+  const std::string small = dir / "small";
+  std::filesystem::create_directory(small);
+  if (::mount("tusk-test", small.c_str(), "tmpfs", 0, "size=4m") != 0)
+    GTEST_SKIP() << "skipped, because a small tmpfs needs root";
+  {
+    Server on_small(small, {.watch = [](Export&, ChangeWatch::Events events) -> std::unique_ptr<ChangeWatch> {
+                              return std::make_unique<TellTale>(std::move(events));
+                            },
+                            .leases = {.room_bytes = 2u << 20, .room_files = 0}});
+    on_small.service().reach_clients_by(&pushes);
+    Mount idle(on_small, MountSetup{.session = std::string(kSessionIdBytes, 'i'), .leases = true});
+    EXPECT_THAT(covers(idle.call(acquire({idle.root()}))), ElementsAre(schema::COVER_EXCLUSIVE));
+    on_small.housekeep_after(1s);
+    write_file(small + "/others", std::string(3u << 20, 'x'));
+    on_small.housekeep_after(2s);
+    EXPECT_NE(pushes.wait_for_recall(idle.connection()).exclusive_over(), 0u);
+    on_small.service().reach_clients_by(nullptr);
+    pushes.answer_all();
+  }
+  EXPECT_EQ(::umount(small.c_str()), 0);
 }
 
 class FewInodes : public ExclusiveMounts {

@@ -369,7 +369,8 @@ TEST_F(LargeNew, ItIsThereWhenItsCloseReturnsThoughItWentTwoWays) {
   EXPECT_TRUE(read_file(on_server("d/large")) == content);
   const auto written = mounted_->caller().calls(Request::kWrite);
   EXPECT_GT(written, 0u);
-  EXPECT_LE(written, (content.size() - kAhead) / client::kBlockSize + 1);
+  // Its making takes of what goes ahead, too; and the end of the file is no full block.
+  EXPECT_LE(written, (content.size() - kAhead) / client::kBlockSize + 2);
   EXPECT_TRUE(read_file(in_mount("d/large")) == content);
   EXPECT_EQ(mounted_->caller().calls(Request::kRead), 0u);
 }
@@ -381,7 +382,7 @@ TEST_F(LargeNew, WhatOthersHaveMadeMeanwhileStaysAndItsWriterIsTold) {
   fd.reset();
   EXPECT_EQ(content_of(on_server("d/large")), "theirs");
   EXPECT_TRUE(eventually([&] { return content_of(in_mount("d/large")) == "theirs"; }));
-  EXPECT_EQ(mounted_->filesystem().pending_bytes(), 0u);
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().pending_bytes() == 0; }));
 }
 
 TEST_F(LargeNew, ItsWriterIsToldOnceThatItsBeginningCouldNotBeWritten) {

@@ -205,6 +205,7 @@ class Sessions(unittest.TestCase):
         self.assertEqual(written["cells"]["one"]["figures"][0]["value"], 5)
         self.assertEqual(written["commit"], "abc")
         self.assertGreaterEqual(written["cells"]["one"]["page_refaults"], 0)
+        self.assertTrue(0 <= written["cells"]["one"]["stolen"] <= 1)
 
     def test_a_run_is_taken_up_where_it_was_and_failures_are_tried_again(self):
         session = self.session()

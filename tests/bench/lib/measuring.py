@@ -26,6 +26,13 @@ def page_refaults():
     return 0
 
 
+def stolen_seconds():
+    """For how long processors of this machine that wanted to run did not, because its host ran something else; of all
+    processors together, since it started."""
+    line = pathlib.Path("/proc/stat").read_text().splitlines()[0]  # cpu user nice system idle iowait irq softirq steal
+    return int(line.split()[8]) / TICKS
+
+
 # --- Timing -----------------------------------------------------------------------------------------
 
 

@@ -24,11 +24,12 @@ import traceback
 
 from lib import ROOT
 from lib import tables
-from lib.measuring import page_refaults
+from lib.measuring import page_refaults, stolen_seconds
 import harness
 
 # Arguments that say how to run, not what is measured: they may differ when a run is taken up again.
 NOT_MEASURED = {"resume", "only", "out", "repeat"}
+STOLEN_MUCH = 0.01  # of the processors' time
 HEADER = ("what", "measured", "goal", "verdict", "note")
 
 
@@ -151,7 +152,7 @@ class Session:
             print(f"{key}: measured before", flush=True)
             return self.cells[key]
         print(key, flush=True)
-        start, load, refaults = time.monotonic(), os.getloadavg()[0], page_refaults()
+        start, load, refaults, stolen = time.monotonic(), os.getloadavg()[0], page_refaults(), stolen_seconds()
         runs, error = [], None
         try:
             for _ in range(self.arguments.repeat):
@@ -165,9 +166,13 @@ class Session:
             print(f"    FAILED: {error}", flush=True)
             if not isinstance(failure, (harness.HarnessError, subprocess.SubprocessError)):
                 traceback.print_exc()
+        seconds = time.monotonic() - start
+        stolen = (stolen_seconds() - stolen) / max(seconds * os.cpu_count(), 1e-3)
+        if stolen > STOLEN_MUCH:
+            print(f"    the host took {stolen * 100:.1f} % of this machine's processors meanwhile", flush=True)
         self.cells[key] = {"figures": [dataclasses.asdict(figure) for figure in median_of(runs)],
-                           "details": runs[-1].details, "seconds": round(time.monotonic() - start, 2),
-                           "load_before": load, "page_refaults": page_refaults() - refaults,
+                           "details": runs[-1].details, "seconds": round(seconds, 2),
+                           "load_before": load, "page_refaults": page_refaults() - refaults, "stolen": stolen,
                            "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         if error:
             self.cells[key]["error"] = error

@@ -252,7 +252,7 @@ class TheServer(Trouble):
                          for export, port in zip(exports, (8875, 9000)))
         mount = self.mounted(wan, ask("token", "--export", "two", "--rw").stdout.strip())
         (mount.path / "file").write_text("x")
-        self.assertTrue((exports[1] / "file").exists())
+        wait_until((exports[1] / "file").exists, ERROR_SECONDS, "the file on its server")
         wait_until(lambda: re.search(r":8875: 0 connected\n.*:9000: 1 connected\n  two rw", shown()), ERROR_SECONDS,
                    "both servers in `tuskd clients`")
         self.assertRegex(ask("token", "--export", "three", check=False).stderr, "no export named 'three'.*'one', 'two'")

@@ -17,8 +17,8 @@ constexpr std::size_t kFailedWritesMax = 16'384;  // files of a session: what a 
 
 class FailedWrites {
  public:
-  // A WRITE to the file in the LOG of this number was answered so, which is an error. When there are too many
-  // it is not remembered.
+  // A WRITE to the file in the LOG of this number was answered so, which is an error. Not remembered: when
+  // there are too many; that there is no such file or open (ESTALE, EBADF); what is longer than any handle.
   void note(const std::string& handle, std::uint64_t log, const schema::Reply& answer);
   // The client knows of those in LOGs up to this one: what it writes from now on it means to.
   void forget(std::uint64_t answered);

@@ -64,9 +64,9 @@ def random_reads(arguments):
 
 def ls_under_load(arguments):
     def measure(cell):
-        size = scale(arguments, 4 << 20, 4 * GIB, 12 * GIB)
+        size = scale(arguments, 4 << 20, 4 * GIB, 8 * GIB)
         folders = scale(arguments, 1, QUICK_FOLDERS, FOLDERS)
-        with memory_folder(2 * size + (size >> 1)) as folder:
+        with memory_folder(2 * size) as folder:  # the file, and what the mount's kernel keeps of it
             make_random_file(folder / "export" / "far", size)
             make_tree(folder / "export", folders * FILES_PER_FOLDER, folders, 100)
             with mounted(CLEAN, folder / "export") as (wan, _, mount):

@@ -260,7 +260,10 @@ class Patterns(unittest.TestCase):
             middle, worst = statistics.median(firsts[1:]), max(firsts[1:])
             self.say(f"seeks: the first bytes after {middle * 1e3:.0f} ms, at most {worst * 1e3:.0f} ms, "
                      f"{waste / MIB:.1f} MiB too much for each")
-            self.assertLessEqual(waste, max(2 * IN_FLIGHT, 16 * MIB))
+            # Usually 18 to 19 MiB; a player that the machine keeps from running has more of the window come before it
+            # jumps, as with the prober.
+            if waste > 2 * IN_FLIGHT:
+                return f"{waste / MIB:.1f} MiB too much for each"
             soon = middle <= ROUND_TRIP + QUEUE_MAX and worst <= ROUND_TRIP + QUEUE_MAX + LATE_MAX
             return None if soon else f"first bytes after {middle * 1e3:.0f} ms, at most {worst * 1e3:.0f} ms"
         self.attempts(measure)

@@ -313,7 +313,7 @@ void FilesAhead::send(const std::shared_ptr<Request>& request, rpc::Priority pri
   const ByteCount limit = std::min(kRequestMax, request->bytes + kSmallMax);
   message.set_limit_bytes(static_cast<std::uint32_t>(limit));
   message.set_file_bytes_max(static_cast<std::uint32_t>(kSmallMax));
-  message.set_compress(core_.path.slow());
+  message.set_compress(core_.path.receives_slowly());
   request->body = allocate_bytes(limit);
   call.reply_body = request->body;
   call.priority = priority;

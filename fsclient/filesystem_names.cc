@@ -38,7 +38,7 @@ void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<Entry
         asker, std::move(done),
         [this, asker, parent, name](Done<EntryReply> then) { lookup(asker, parent, name, std::move(then)); });
   if (names_.note_miss(asker, directory)) tree_.examine(asker, directory);
-  const bool may_tell_more = core_.foresight.allowed() && !core_.path.slow();
+  const bool may_tell_more = core_.foresight.allowed() && !core_.path.receives_slowly();
   ask_name(asker, directory, name, may_tell_more ? names_.listing_wanted_beside(*directory, name) : 0,
            [this, done = std::move(done)](const Result<NameLearnt>& told) mutable {
              if (!told) return done(std::unexpected(told.error()));

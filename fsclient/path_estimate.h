@@ -30,12 +30,14 @@ class PathEstimate {
 
   [[nodiscard]] rpc::PathStats fresh() const { return source_(); }
 
-  // On a slow line packing costs less time than it saves. What we send tells best what the line
-  // carries: what we receive depends on what was asked for.
+  // On a slow line packing costs less time than it saves. What we send tells best what the line carries: what
+  // we receive depends on what was asked for. But who only reads sends little, and a few small packets on a
+  // busy machine may seem slow: what has come lately is carried, too.
   static constexpr double kSlowMax = 12.5e6;  // bytes/s
-  [[nodiscard]] bool slow() const {
-    const double bandwidth = recent().send_bandwidth;
-    return bandwidth > 0 && bandwidth < kSlowMax;
+  [[nodiscard]] bool sends_slowly() const { return sends_slowly(recent()); }
+  [[nodiscard]] bool receives_slowly() const {
+    const rpc::PathStats path = recent();
+    return sends_slowly(path) && path.receive_bandwidth < kSlowMax;
   }
 
   // A server that is known to be gone will not answer within the grace.
@@ -54,6 +56,10 @@ class PathEstimate {
   }
 
  private:
+  static bool sends_slowly(const rpc::PathStats& path) {
+    return path.send_bandwidth > 0 && path.send_bandwidth < kSlowMax;
+  }
+
   const std::function<rpc::PathStats()> source_;
   Scheduler& scheduler_;
   mutable std::mutex mutex_;

@@ -148,7 +148,7 @@ ByteCount Reader::window_max() const {
 }
 
 ByteCount Reader::bet_max(ByteCount window_max) const {
-  if (!bets_ || core_.path.slow()) return 0;
+  if (!bets_ || core_.path.receives_slowly()) return 0;
   return std::max(window_max, std::min(kBet, ahead_max()) / census_.count());
 }
 
@@ -248,9 +248,9 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   read.set_open_id(file->open_id);
   read.set_offset(fetch->range.begin);
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
-  read.set_compress(core_.path.slow());
+  read.set_compress(core_.path.receives_slowly());
   request.reply_body = fetch->target;
-  const bool head = fetch->range.end <= kHeadMax && !core_.path.slow();
+  const bool head = fetch->range.end <= kHeadMax && !core_.path.receives_slowly();
   const bool urgent = head || fetch->range.size() <= kInteractiveMax;
   const bool interactive = urgent && !fetch->read_ahead;
   request.priority = interactive ? rpc::Priority::kInteractive : rpc::Priority::kBulk;

@@ -173,7 +173,7 @@ void WriteBehind::send(const std::shared_ptr<Inode>& inode, std::uint64_t block,
 }
 
 void WriteBehind::call(const std::shared_ptr<Inode>& inode, OutgoingWrite write, TimePoint started) {
-  if (!core_.path.slow()) return call_with(inode, std::move(write), started, std::nullopt);
+  if (!core_.path.sends_slowly()) return call_with(inode, std::move(write), started, std::nullopt);
   core_.scheduler.post([this, inode, write = std::move(write), started]() mutable {
     auto packed = rpc::compress_if_it_helps(write.bytes.bytes);
     call_with(inode, std::move(write), started, std::move(packed));
@@ -243,7 +243,7 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
     exclusive = inode->log.made_under;
     written = inode->file->written_time;
     if (!may_log(*inode)) return Handed::kNo;
-    if (!small && (core_.path.slow() || data.pending_bytes() > std::min(kLoggedMax, logged / 2)))
+    if (!small && (core_.path.sends_slowly() || data.pending_bytes() > std::min(kLoggedMax, logged / 2)))
       return Handed::kNo;
     if (dirty == 0) return Handed::kAll;  // it is in the log
     if (!small && (!core_.log.has_room() || core_.log.bytes() + dirty > logged)) return Handed::kLater;
@@ -263,7 +263,7 @@ WriteBehind::Handed WriteBehind::try_log(const std::shared_ptr<Inode>& inode) {
 // are full go behind its making, a round trip sooner than in calls of their own; more than the path holds
 // would not get away sooner.
 void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode, Interval written_now) {
-  if (inode->on_server() || core_.path.slow()) return;
+  if (inode->on_server() || core_.path.sends_slowly()) return;
   std::vector<OutgoingWrite> writes;
   std::uint64_t exclusive = 0;
   timespec written{};

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "fsclient/disk_pins.h"
+#include "fsclient/private_directory.h"
 #include "fsclient/status.h"
 
 namespace tusk::client {
@@ -85,16 +86,6 @@ bool send_all(int fd, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(sent));
   }
   return true;
-}
-
-Result<void> make_private_directory(const std::filesystem::path& directory) {
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return fail_errno("make " + directory.string());
-  struct stat st {};
-  if (::lstat(directory.c_str(), &st) != 0) return fail_errno(directory.string());
-  if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 0077) != 0)
-    return fail(from_errno(EPERM), directory.string() + " must be a directory of yours with mode 0700");
-  return {};
 }
 
 // False only when nobody can ever answer there again: a daemon that is too busy to accept is alive.

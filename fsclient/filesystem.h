@@ -200,6 +200,7 @@ class Filesystem {
   // The channel's events, on its network thread.
   void handle_attaching(schema::AttachRequest& request) {
     request.clear_listing_bytes();  // what is known here by then is more
+    request.clear_ended_sessions();
     held_locks_.offer(request);
     log_.tell(request);
   }

@@ -302,7 +302,8 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
   const bool truncates = (flags & O_TRUNC) != 0;
   {
     const std::lock_guard lock(inode->mutex);
-    const ByteCount start = std::min(inode->size(), core_.path.receives_slowly() ? kOpenReadAheadSlow : kOpenReadAhead);
+    const ByteCount start =
+        std::min(inode->size(), core_.path.receives_slowly() ? kOpenReadAheadSlow : kOpenReadAhead);
     const bool reads = (flags & O_ACCMODE) != O_WRONLY && !truncates && inode->file != nullptr;
     if (reads && start > 0) {
       open.set_read_ahead(static_cast<std::uint32_t>(start));

@@ -19,6 +19,7 @@
 #include "fsclient/mount.h"
 #include "fsclient/mount_place.h"
 #include "fsclient/mount_table.h"
+#include "fsclient/session_files.h"
 #include "fsclient/status.h"
 #include "proto/crypto/identity.h"
 #include "proto/crypto/primitives.h"
@@ -28,7 +29,6 @@
 namespace tusk::client {
 namespace {
 
-constexpr std::size_t kSessionBytes = 16;
 constexpr std::uint32_t kSchemaVersion = 1;
 // At the end, for what was read last and is not on the disk yet; any disk but a broken one needs less.
 constexpr std::chrono::seconds kDiskFinishes{2};
@@ -50,13 +50,19 @@ bool asks_for_real(const MountSettings& settings) {
          (settings.identity == IdentityWish::kAuto && ::geteuid() == 0);
 }
 
-schema::AttachRequest attach_of(const MountSettings& settings) {
-  std::array<std::byte, kSessionBytes> session{};
+std::string new_session_id() {
+  std::array<std::byte, SessionFiles::kIdBytes> session{};
   crypto::random_bytes(session);
+  return std::string(as_text(session));
+}
+
+schema::AttachRequest attach_of(const MountSettings& settings, const std::string& session,
+                                const std::vector<std::string>& ended) {
   schema::AttachRequest attach;
   attach.set_export_name(settings.url.export_name);
   attach.set_token(std::string(as_text(settings.url.token)));
-  attach.set_session(std::string(as_text(session)));
+  attach.set_session(session);
+  for (const std::string& id : ended) attach.add_ended_sessions(id);
   attach.set_read_only(settings.read_only);
   attach.set_client_name(host_name());
   attach.set_version(kSchemaVersion);
@@ -74,7 +80,8 @@ Result<crypto::Identity> load_identity(const MountSettings& settings) {
 
 // The URL's fingerprint, else what is pinned, else whatever answers (and that is pinned then).
 Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, const crypto::Identity& identity,
-                                              const KnownServers& known, const KnownPaths& paths) {
+                                              const KnownServers& known, const KnownPaths& paths,
+                                              schema::AttachRequest attach) {
   const std::string server = server_name_of(settings.url);
   std::optional<crypto::Fingerprint> expected = settings.url.fingerprint;
   if (!expected) {
@@ -84,7 +91,7 @@ Result<std::unique_ptr<rpc::Channel>> connect(const MountSettings& settings, con
                               .port = settings.url.port,
                               .identity = &identity,
                               .server_fingerprint = expected,
-                              .attach = attach_of(settings),
+                              .attach = std::move(attach),
                               .outage = settings.outage,
                               .connect_timeout = settings.connect_timeout,
                               .background = settings.background,
@@ -363,7 +370,16 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   TUSK_ASSIGN(const crypto::Identity identity, load_identity(settings));
   const KnownServers known(settings.state_directory / "known_servers");
   const KnownPaths paths(settings.state_directory / "known_paths");
-  TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel, connect(settings, identity, known, paths));
+  SessionFiles sessions(control_directory(),
+                        fmt::format("{} {} {}", server_name_of(settings.url), settings.url.export_name,
+                                    identity.fingerprint().to_text()));
+  const std::vector<std::string> ended = sessions.ended();
+  const std::string session = new_session_id();
+  if (const Result<void> noted = sessions.begin(session); !noted)
+    spdlog::debug("if this mount is killed, the next one will not know: {}", noted.error().message());
+  TUSK_ASSIGN(const std::unique_ptr<rpc::Channel> channel,
+              connect(settings, identity, known, paths, attach_of(settings, session, ended)));
+  sessions.forget(ended);
   TUSK_TRY(check_outside_the_export(settings.mountpoint, channel->attached()));
   if (settings.identity == IdentityWish::kReal && !channel->attached().identity_real())
     return fail(from_errno(EPERM), "the server does not grant identity=real for this export");
@@ -378,6 +394,7 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   if (wanted) events.live();
   mounted.serve();
   remember_path(settings, paths, channel->stats());
+  if (!channel->stats().connected) sessions.leave_behind();
   endings.stop();
   spdlog::info("{} is unmounted", settings.mountpoint.string());
   if (!wanted) return fail(ErrorCode::kCancelled, "interrupted");

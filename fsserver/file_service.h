@@ -225,6 +225,8 @@ class FileService : public rpc::Service {
   void stop_awaiting(const std::string& session);
   [[nodiscard]] schema::Reply welcome(const Attachment& attachment, schema::Node root, bool resumed) const;
   void detach(const rpc::Peer& peer);
+  // What the request says of this client's other sessions.
+  void presume_dead(const Attachment& attachment, const schema::AttachRequest& request);
   // False: it is none.
   [[nodiscard]] bool leave_lane(rpc::ConnectionId connection);
   void end(Session& session);

@@ -9,6 +9,12 @@
 #include "proto/rpc/printable.h"
 
 namespace tusk::server {
+namespace {
+
+constexpr int kSessionsEndedMax = 16;  // named by one ATTACH
+
+}  // namespace
+
 void FileService::answer_attach(const Incoming& incoming) {
   auto reply = attach(*incoming);
   if (reply) {
@@ -156,6 +162,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   const schema::AttachRequest& request = incoming.message().attach();
   TUSK_ASSIGN(const std::shared_ptr<Attachment> attachment, enter(incoming));
   if (request.lane()) return attach_lane(attachment, request);
+  presume_dead(*attachment, request);
   Export* const exported = attachment->exported.get();
   schema::Node root;
   TUSK_ASSIGN(const SharedFd root_fd, exported->nodes().resolve(exported->nodes().root_handle()));
@@ -344,6 +351,31 @@ void FileService::detach(const rpc::Peer& peer) {
     std::erase_if(sessions_, [&](const auto& item) { return item.second.session == session; });
   }
   end(*session);
+}
+
+// Only a client's own: the key is part of what a session is found by. Should its mount be alive after all, it
+// comes back as one that has been away for long.
+void FileService::presume_dead(const Attachment& attachment, const schema::AttachRequest& request) {
+  std::vector<rpc::ConnectionId> to_cut;
+  bool any = false;
+  for (int index = 0; index < std::min(request.ended_sessions_size(), kSessionsEndedMax); ++index) {
+    const std::string& id = request.ended_sessions(index);
+    if (id == request.session()) continue;
+    const std::lock_guard lock(mutex_);
+    const auto entry = sessions_.find({request.export_name(), attachment.peer.key, id});
+    if (entry == sessions_.end()) continue;
+    const std::shared_ptr<Session>& session = entry->second.session;
+    for (const auto& [connection, other] : attachments_)
+      if (other->session == session) to_cut.push_back(connection);
+    // With the mutex held, so that it is not marked that is back.
+    (void)locks_.mark_away(session->number(), true);
+    leases_.presume_dead(session->number());
+    any = true;
+    spdlog::info("{} '{}' mounts '{}' anew: its mount of before is dead", attachment.peer.address,
+                 attachment.client_name, request.export_name());
+  }
+  if (any) locks_.serve_instead_of_absent();
+  for (const rpc::ConnectionId connection : to_cut) leases_.cut(connection, "its mount is said to be dead");
 }
 
 void FileService::end(Session& session) {

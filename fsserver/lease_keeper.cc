@@ -61,6 +61,15 @@ void LeaseKeeper::disconnect(SessionNumber session, rpc::ConnectionId connection
   table_.disconnect(session, io::now());
 }
 
+void LeaseKeeper::presume_dead(SessionNumber session) {
+  Ready ready;
+  {
+    const std::lock_guard lock(mutex_);
+    collect(table_.presume_dead(session, io::now()), ready);
+  }
+  run(ready);
+}
+
 void LeaseKeeper::end(SessionNumber session) {
   Ready ready;
   {

@@ -42,6 +42,7 @@ class LeaseKeeper {
   void send_again(SessionNumber session);
   // Not if it has another connection by now.
   void disconnect(SessionNumber session, rpc::ConnectionId connection);
+  void presume_dead(SessionNumber session);
   void end(SessionNumber session);
   // Ends a connection that nobody is at the other end of any more.
   void cut(rpc::ConnectionId connection, std::string reason);

@@ -43,6 +43,7 @@ LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const
     (void)send(session, holder, {.items = {}, .exclusive_over = std::exchange(holder.exclusive_lost, 0)}, {},
                now);
   holder.gone_since.reset();
+  holder.presumed_dead = false;
   return {.floor = holder.floor, .leases = !holder.refused};
 }
 
@@ -78,6 +79,16 @@ std::vector<LeaseTable::Push> LeaseTable::unanswered(SessionNumber session) cons
 void LeaseTable::disconnect(SessionNumber session, TimePoint now) {
   const auto found = holders_.find(session);
   if (found != holders_.end() && !found->second.gone_since) found->second.gone_since = now;
+}
+
+std::vector<LeaseTable::ChangeId> LeaseTable::presume_dead(SessionNumber session, TimePoint now) {
+  std::vector<ChangeId> released;
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return released;
+  disconnect(session, now);
+  found->second.presumed_dead = true;
+  if (over(found->second, now)) clear(session, found->second, released);
+  return released;
 }
 
 std::vector<LeaseTable::ChangeId> LeaseTable::end(SessionNumber session) {
@@ -213,7 +224,9 @@ void LeaseTable::take_back_all(SessionNumber session, Holder& holder, TimePoint 
 }
 
 bool LeaseTable::over(const Holder& holder, TimePoint now) const {
-  return holder.gone_since && now - *holder.gone_since >= limits_.lease + limits_.slack;
+  if (!holder.gone_since) return false;
+  if (now - *holder.gone_since >= limits_.lease + limits_.slack) return true;
+  return holder.presumed_dead && holder.logs_running == 0 && now - holder.log_at >= kLogPauseMax;
 }
 
 LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<NodeChange>& changes,

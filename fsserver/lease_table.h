@@ -97,6 +97,9 @@ class LeaseTable {
   [[nodiscard]] std::vector<Push> unanswered(SessionNumber session) const;
   // Its connection is gone: it trusts what it has until its lease is over.
   void disconnect(SessionNumber session, TimePoint now);
+  // Whoever had it says that nobody trusts anything of it any more. What it has sent is done first, as far as
+  // it comes without a pause. Returns the changes that may go on.
+  [[nodiscard]] std::vector<ChangeId> presume_dead(SessionNumber session, TimePoint now);
   // It trusts nothing any more. Returns the changes that may go on.
   [[nodiscard]] std::vector<ChangeId> end(SessionNumber session);
 
@@ -203,6 +206,7 @@ class LeaseTable {
     unsigned logs_running = 0;
     TimePoint log_at{};  // when something was last seen of its log
     std::optional<TimePoint> gone_since;
+    bool presumed_dead = false;  // until it comes back
     const Export* exported = nullptr;
     unsigned cuts = 0;
     TimePoint last_cut{};
@@ -241,6 +245,9 @@ class LeaseTable {
   [[nodiscard]] bool free_for(SessionNumber session, std::string_view directory, TimePoint now) const;
   void wait(Change change, Begun& begun);
   void release(std::uint64_t push, std::vector<ChangeId>& released);
+
+  // Between two LOGs of one that is dead: what is still on its way on the server's side.
+  static constexpr Duration kLogPauseMax = std::chrono::milliseconds(200);
 
   const LeaseLimits limits_;
   std::uint64_t last_lease_;

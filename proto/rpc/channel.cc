@@ -646,6 +646,7 @@ Result<std::unique_ptr<Channel>> ChannelOverUdp::open_lane() {
   ChannelOptions options = options_;
   options.attach.set_lane(true);
   options.attach.clear_listing_bytes();
+  options.attach.clear_ended_sessions();
   options.server_fingerprint = server_fingerprint();
   TUSK_ASSIGN(auto socket, io::UdpSocket::open({}));
   TUSK_ASSIGN(auto reactor, io::Reactor::create());

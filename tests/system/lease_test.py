@@ -22,6 +22,7 @@ DIRECTORIES, FILES = 20, 50
 LIFETIME = 1.0       # of what no lease covers
 LEASE = 10.0
 PATIENCE = 4.0       # with a client that does not answer
+SOON = 2.0           # some round trips, and nobody is waited for
 COMMAND_SECONDS = 60
 ATTEMPTS = 3  # somebody else's work on a shared machine is not our speed
 # Without the suite's own process in between: it would count as the server, which shares its machine.
@@ -220,6 +221,33 @@ class Leases(unittest.TestCase):
         print(f"{self.watch}: a change beside a client that hangs: {took:.1f} s", file=sys.stderr)
         self.assertLess(took, PATIENCE + LEASE + 4)
         self.assertLess(seconds_until(lambda: os.stat(reader.path / "file").st_size == 5), LIFETIME + 2)
+
+
+    def test_who_mounts_again_after_a_crash_waits_for_nobody(self):
+        """Also not for what the dead mount had for itself, and for its locks: the next one says that it is dead."""
+        self.locally("echo x > file")
+        self.server = self.enterContext(Tuskd(self.wan, self.export, options=("--watch", self.watch)))
+        state = self.folder / "state"
+        dying = Mount(self.wan, self.server.url, state=state)
+        with dying:
+            (dying.path / "new").write_text("y")
+            holder = harness.popen_in(self.wan.ns_a, ["flock", dying.path / "file", "sleep", str(COMMAND_SECONDS)])
+            self.addCleanup(harness.stop, holder, signal.SIGKILL)
+            harness.wait_until(lambda: (self.export / "new").exists(), COMMAND_SECONDS, "the new file at the server")
+            locked = ["flock", "--nonblock", "--conflict-exit-code", "9", dying.path / "file", "true"]
+            harness.wait_until(lambda: run_in(self.wan.ns_a, locked, COMMAND_SECONDS, check=False).returncode == 9,
+                               COMMAND_SECONDS, "the lock")
+            dying.kill()
+            harness.wait_until(lambda: not dying.pids(), COMMAND_SECONDS, "the end of the mount")
+            started = time.monotonic()
+            with Mount(self.wan, self.server.url, state=state) as again:
+                self.assertEqual(sorted(os.listdir(again.path)), ["file", "new"])
+                (again.path / "new").write_text("z")
+                run_in(self.wan.ns_a, ["flock", "--nonblock", again.path / "file", "true"], COMMAND_SECONDS)
+                took = time.monotonic() - started
+            harness.stop(holder, signal.SIGKILL)
+        print(f"{self.watch}: a new mount, a look, a change and a lock after a crash: {took:.2f} s", file=sys.stderr)
+        self.assertLess(took, SOON)
 
 
 class LeasesByInotify(Leases):

@@ -251,6 +251,35 @@ TEST_F(Leases, OfAClientLongGoneNobodyWaits) {
   EXPECT_GT(table.attach(kReader, now).floor, floor);
 }
 
+TEST_F(Leases, OfAClientThatIsSaidToBeDeadNobodyWaits) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto waiting = change(node("file"));
+  EXPECT_FALSE(waiting.may_go_on);
+  EXPECT_THAT(table.presume_dead(kReader, now), testing::ElementsAre(waiting.id));
+  EXPECT_TRUE(change(node("file")).may_go_on);
+}
+
+TEST_F(Leases, WhatADeadClientHasSentIsDoneFirst) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  table.note_log(kReader, LeaseTable::Log::kBegun, now);
+  EXPECT_THAT(table.presume_dead(kReader, now), IsEmpty());
+  const auto waiting = change(node("file"));
+  EXPECT_FALSE(waiting.may_go_on);
+  now += 3s;
+  EXPECT_THAT(table.expire(now).released, IsEmpty()) << "it is still being carried out";
+  table.note_log(kReader, LeaseTable::Log::kDone, now);
+  EXPECT_THAT(table.expire(now).released, IsEmpty()) << "the next one may be about to begin";
+  now += 200ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(waiting.id));
+}
+
+TEST_F(Leases, WhoWasSaidToBeDeadAndComesBackIsWaitedForAgain) {
+  (void)table.presume_dead(kReader, now);
+  (void)table.attach(kReader, now);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  EXPECT_FALSE(change(node("file")).may_go_on);
+}
+
 TEST_F(Leases, AnUnmountEndsTheWaiting) {
   EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
   const auto begun = change(node("file"));

@@ -85,6 +85,7 @@ Answer Mount::attach() {
   attach.set_listing_bytes(setup_.listing_bytes);
   attach.set_lane(setup_.lane);
   attach.set_attempt(setup_.attempt);
+  for (const std::string& id : setup_.ended_sessions) attach.add_ended_sessions(id);
   Answer answer = call(request);
   attached_ = answer.reply.attach();
   return answer;

@@ -72,6 +72,7 @@ struct MountSetup {
   std::uint32_t listing_bytes = 0;
   bool lane = false;  // a further connection of the session
   std::uint64_t attempt = 0;
+  std::vector<std::string> ended_sessions;
 };
 
 // One client's connection. Methods named after operations send one and wait for its answer.

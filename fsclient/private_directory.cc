@@ -1,0 +1,20 @@
+#include "fsclient/private_directory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tusk::client {
+
+Result<void> make_private_directory(const std::filesystem::path& directory) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return fail_errno("make " + directory.string());
+  struct stat st {};
+  if (::lstat(directory.c_str(), &st) != 0) return fail_errno(directory.string());
+  if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 0077) != 0)
+    return fail(from_errno(EPERM), directory.string() + " must be a directory of yours with mode 0700");
+  return {};
+}
+
+}  // namespace tusk::client

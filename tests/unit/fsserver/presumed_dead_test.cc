@@ -1,0 +1,99 @@
+// A mount was killed, and the next one of the same client says so when it attaches.
+#include "mounts_with_leases.h"
+
+namespace tusk::server {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Contains;
+using testing::IsEmpty;
+
+const std::string kNext(kSessionIdBytes, 'n');
+
+class PresumedDead : public MountsWithLeases {
+ protected:
+  PresumedDead() {
+    schema::Request acquire;
+    acquire.mutable_acquire()->add_handles(writer->root());
+    EXPECT_EQ(EXPECT_OK(writer->call(acquire)).reply.acquire().names(0), schema::COVER_EXCLUSIVE);
+  }
+  MountSetup naming(std::vector<std::string> ended, const crypto::Fingerprint& key = client_key()) const {
+    return {.key = key, .session = kNext, .leases = true, .ended_sessions = std::move(ended)};
+  }
+  static schema::Request write_lock(const std::string& file) {
+    schema::Request request;
+    schema::LockRequest& lock = *request.mutable_lock();
+    lock.set_handle(file);
+    lock.set_owner(1);
+    lock.set_type(static_cast<std::uint32_t>(LockType::kWrite));
+    lock.set_end(kLockEnd);
+    return request;
+  }
+  // Before somebody is told what is in the root.
+  void expect_waited_for(Mount& looking) {
+    schema::Request look;
+    look.mutable_readdir()->set_handle(looking.root());
+    const auto waiting = looking.start(look);
+    EXPECT_NE(pushes.wait_for_recall(writer->connection()).exclusive_over(), 0u);
+    EXPECT_FALSE(waiting->answered());
+    pushes.answer_all();
+    EXPECT_OK(waiting->wait());
+  }
+
+  const std::string died = std::string(kSessionIdBytes, 'w');  // the writer's
+};
+
+TEST_F(PresumedDead, IsNotWaitedFor) {
+  Mount next(server, naming({"short", died, std::string(kSessionIdBytes, '?')}));
+  EXPECT_OK(next.readdir(next.root()));
+  EXPECT_EQ(pushes.waiting(), 0u);
+  EXPECT_THAT(pushes.cut, Contains(writer->connection()));
+}
+
+TEST_F(PresumedDead, IsNobodyBySayingNothing) {
+  Mount next(server, naming({}));
+  expect_waited_for(next);
+  EXPECT_THAT(pushes.cut, IsEmpty());
+}
+
+TEST_F(PresumedDead, IsNoneOfAnotherKey) {
+  Mount thief(server, naming({died}, client_key(2)));
+  expect_waited_for(thief);
+  EXPECT_THAT(pushes.cut, IsEmpty());
+}
+
+TEST_F(PresumedDead, AreOnlySoManyByOneAttach) {
+  std::vector<std::string> many(16, std::string(kSessionIdBytes, '?'));
+  many.push_back(died);
+  Mount next(server, naming(many));
+  expect_waited_for(next);
+}
+
+TEST_F(PresumedDead, IsNotWhoSaysIt) {
+  Mount itself(server, naming({kNext}));
+  itself.reconnect();
+  EXPECT_OK(itself.attach());
+  EXPECT_THAT(pushes.cut, IsEmpty());
+  EXPECT_TRUE(itself.attached().resumed());
+}
+
+TEST_F(PresumedDead, GivesItsLocksToWhoWantsThem) {
+  const std::string file = writer->handle("file");
+  EXPECT_OK(writer->call(write_lock(file)));
+  EXPECT_ERROR(reader->call(write_lock(file)), err(EAGAIN));
+  const Mount next(server, naming({died}));
+  EXPECT_OK(reader->call(write_lock(file)));
+}
+
+TEST_F(PresumedDead, ComesBackAsOneThatWasAwayForLong) {
+  const Mount next(server, naming({died}));
+  writer->reconnect();
+  EXPECT_OK(writer->attach());
+  EXPECT_TRUE(writer->attached().resumed());
+  EXPECT_NE(pushes.wait_for_recall(writer->connection()).exclusive_over(), 0u)
+      << "it is told what it has lost";
+  EXPECT_OK(writer->getattr(writer->root()));
+}
+
+}  // namespace
+}  // namespace tusk::server

@@ -392,7 +392,7 @@ TEST_F(LargeNew, ItsWriterIsToldOnceThatItsBeginningCouldNotBeWritten) {
         std::ranges::any_of(request.log().entries(), [](const Request& entry) { return entry.has_write(); });
     return writes ? std::optional(Error{from_errno(EDQUOT), "injected"}) : std::nullopt;
   });
-  const auto fd = write_out_of_reach(noise(kAhead));
+  const auto fd = write_out_of_reach(noise(kAhead - client::kBlockSize));
   EXPECT_EQ(::fsync(fd->get()), -1);
   EXPECT_EQ(errno, EDQUOT);
   EXPECT_EQ(::fsync(fd->get()), 0);

@@ -7,7 +7,9 @@ Mbit/s, and the user and kernel CPU seconds per GiB of tusk and of tuskd, from /
 same cores: what the two sides have to share. With --baselines the same for iperf3 over TCP, scp, sshfs and rclone
 mount in the same run. With perf installed another read is profiled: the ten largest costs. Also the transport alone,
 memory to memory, and the peak memory of both sides at 1 Gbit/s and 200 ms, and at 2000 ms, where as many bytes are on their
-way as at 10 Gbit/s and 200 ms (in a tenth of the packets a second).
+way as at 10 Gbit/s and 200 ms (in a tenth of the packets a second). What is timed begins with memory at hand
+(lib/warm_memory.py): the pages of the files, which a virtual machine may have to get from its host, would cost more than all
+the rest.
 """
 
 import collections
@@ -29,6 +31,7 @@ from lib.measuring import TICKS, check_digest, cpu_seconds, descendants, make_ra
 from lib.mounts import DIRECTIONS, INTO, OUT, copy_large, mounted
 from lib.results import Session, common_arguments
 from lib.veth import Veth
+from lib.warm_memory import warm_memory
 from harness import HarnessError, Mount, Tuskd, program, wait_until
 
 GIB = 1 << 30
@@ -105,11 +108,12 @@ def tusk_cell(direction, size):
                 command = read_command(mount.path / "far") if direction == OUT else \
                     write_command(folder / "export" / "far", mount.path / "copy")
                 sides = {"client": mount.pids(), "server": [server.process.pid]}
-                before = {side: cpu_seconds(pids) for side, pids in sides.items()}
-                machine = busy_seconds()
-                seconds = timed(command, COPY_SECONDS_MAX).seconds
-                machine = busy_seconds() - machine
-                after = {side: cpu_seconds(pids) for side, pids in sides.items()}
+                with warm_memory(2 * size):
+                    before = {side: cpu_seconds(pids) for side, pids in sides.items()}
+                    machine = busy_seconds()
+                    seconds = timed(command, COPY_SECONDS_MAX).seconds
+                    machine = busy_seconds() - machine
+                    after = {side: cpu_seconds(pids) for side, pids in sides.items()}
                 peak = {side: memory_kib(pids) >> 10 for side, pids in sides.items()}
                 if direction == OUT:
                     check_read(mount, "far", wanted)
@@ -136,7 +140,8 @@ def profile_cell(direction, size):
             with on_veth(folder) as (_, _, mount):
                 command = read_command(mount.path / "far") if direction == OUT else \
                     write_command(folder / "export" / "far", mount.path / "copy")
-                timed(["perf", "record", "-q", "-a", "-F", "499", "-o", data, "--", *command], COPY_SECONDS_MAX)
+                with warm_memory(2 * size):
+                    timed(["perf", "record", "-q", "-a", "-F", "499", "-o", data, "--", *command], COPY_SECONDS_MAX)
             report = timed(["perf", "report", "-q", "--stdio", "-i", data, "--sort", "comm,dso,symbol",
                             "--percent-limit", "0.01"], COPY_SECONDS_MAX).output
         what = "read" if direction == OUT else "write"
@@ -198,14 +203,16 @@ def ssh_cell(method, direction, size):
                     write_command(far, mount.path / "copy")
             sides = {"client": (lambda: tree_seconds(client)) if client else children_seconds,
                      "server": lambda: tree_seconds(server._process.pid)}
-            before, machine = {side: used() for side, used in sides.items()}, busy_seconds()
-            start = time.monotonic()
-            timed(command, COPY_SECONDS_MAX, ns=ns)
-            if direction == INTO:  # rclone is not ready when its program is
-                wait_until(lambda: copy.exists() and copy.stat().st_size == size, COPY_SECONDS_MAX, "the whole file")
-            seconds = time.monotonic() - start
-            machine = busy_seconds() - machine
-            after = {side: used() for side, used in sides.items()}
+            with warm_memory(2 * size):
+                before, machine = {side: used() for side, used in sides.items()}, busy_seconds()
+                start = time.monotonic()
+                timed(command, COPY_SECONDS_MAX, ns=ns)
+                if direction == INTO:  # rclone is not ready when its program is
+                    wait_until(lambda: copy.exists() and copy.stat().st_size == size, COPY_SECONDS_MAX,
+                               "the whole file")
+                seconds = time.monotonic() - start
+                machine = busy_seconds() - machine
+                after = {side: used() for side, used in sides.items()}
             if direction == INTO or method == "scp":
                 check_digest(near if direction == OUT else copy, wanted)
         what = "read" if direction == OUT else "write"

@@ -112,6 +112,11 @@ void remember_path(const MountSettings& settings, const KnownPaths& paths, const
     spdlog::warn("what the path carries could not be remembered: {}", saved.error().message());
 }
 
+// As far as one can know: our goodbye will not be answered.
+bool hears_us(const rpc::ChannelStats& stats) {
+  return stats.connected && stats.silent < std::chrono::seconds(1);
+}
+
 IdentityMap identity_map(const MountSettings& settings, const schema::AttachReply& attached) {
   if (attached.identity_real()) return IdentityMap::real(settings.umask);
   return IdentityMap::as_user({.server_uid = attached.owner_uid(),
@@ -394,7 +399,7 @@ Result<void> run_mount(const MountSettings& settings, const MountEvents& events)
   if (wanted) events.live();
   mounted.serve();
   remember_path(settings, paths, channel->stats());
-  if (!channel->stats().connected) sessions.leave_behind();
+  if (!hears_us(channel->stats())) sessions.leave_behind();
   endings.stop();
   spdlog::info("{} is unmounted", settings.mountpoint.string());
   if (!wanted) return fail(ErrorCode::kCancelled, "interrupted");

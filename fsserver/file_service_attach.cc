@@ -205,6 +205,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       }
       attachments_[connection] = attachment;
       known->second = true;
+      locks_.mark_away(attachment->session->number(), false);
       superseded = note_main(attachment);
       // With the mutex held: a disconnect that comes now must come after it.
       if (attachment->leases) {
@@ -354,28 +355,26 @@ void FileService::detach(const rpc::Peer& peer) {
 }
 
 // Only a client's own: the key is part of what a session is found by. Should its mount be alive after all, it
-// comes back as one that has been away for long.
+// is cut off in the end, and comes back as one that has been away for long.
 void FileService::presume_dead(const Attachment& attachment, const schema::AttachRequest& request) {
-  std::vector<rpc::ConnectionId> to_cut;
-  bool any = false;
-  for (int index = 0; index < std::min(request.ended_sessions_size(), kSessionsEndedMax); ++index) {
-    const std::string& id = request.ended_sessions(index);
-    if (id == request.session()) continue;
+  std::vector<SessionNumber> dead;
+  {
     const std::lock_guard lock(mutex_);
-    const auto entry = sessions_.find({request.export_name(), attachment.peer.key, id});
-    if (entry == sessions_.end()) continue;
-    const std::shared_ptr<Session>& session = entry->second.session;
-    for (const auto& [connection, other] : attachments_)
-      if (other->session == session) to_cut.push_back(connection);
-    // With the mutex held, so that it is not marked that is back.
-    (void)locks_.mark_away(session->number(), true);
-    leases_.presume_dead(session->number());
-    any = true;
-    spdlog::info("{} '{}' mounts '{}' anew: its mount of before is dead", attachment.peer.address,
-                 attachment.client_name, request.export_name());
+    for (int index = 0; index < std::min(request.ended_sessions_size(), kSessionsEndedMax); ++index) {
+      const std::string& id = request.ended_sessions(index);
+      if (id == request.session()) continue;
+      const auto entry = sessions_.find({request.export_name(), attachment.peer.key, id});
+      if (entry == sessions_.end()) continue;
+      dead.push_back(entry->second.session->number());
+      // With the mutex held, so that it is not marked that is back.
+      (void)locks_.mark_away(dead.back(), true);
+    }
   }
-  if (any) locks_.serve_instead_of_absent();
-  for (const rpc::ConnectionId connection : to_cut) leases_.cut(connection, "its mount is said to be dead");
+  if (dead.empty()) return;
+  spdlog::info("{} '{}' mounts '{}' anew: {} of its mounts of before are dead", attachment.peer.address,
+               attachment.client_name, request.export_name(), dead.size());
+  for (const SessionNumber session : dead) leases_.presume_dead(session);
+  locks_.serve_instead_of_absent();
 }
 
 void FileService::end(Session& session) {

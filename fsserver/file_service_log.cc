@@ -19,7 +19,10 @@ void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
     case LogTurns::Verdict::kFull:
       return refuse(*waiting, ErrorCode::kLimitExceeded, "too many LOGs before their turn");
     case LogTurns::Verdict::kWaits:
-      if (auto next = session->log_turns().take()) submit_log(session, std::move(*next), Turn::kIts);
+      if (auto next = session->log_turns().take()) {
+        leases_.note_log(session->number(), LeaseTable::Log::kBegun);
+        submit_log(session, std::move(*next), Turn::kIts);
+      }
   }
 }
 
@@ -34,7 +37,9 @@ void FileService::submit_log(const SharedSession& session, LogTicket ticket, Tur
 }
 
 void FileService::pass_log_turn(const SharedSession& session) {
-  if (auto next = session->log_turns().pass()) submit_log(session, std::move(*next), Turn::kIts);
+  auto next = session->log_turns().pass();
+  leases_.note_log(session->number(), next ? LeaseTable::Log::kCame : LeaseTable::Log::kDone);
+  if (next) submit_log(session, std::move(*next), Turn::kIts);
 }
 
 void FileService::run_log(const SharedSession& session, const LogTicket& ticket, Turn turn) {
@@ -66,7 +71,6 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
   AliasTable& aliases = attachment->session->aliases();
   FailedWrites& failed_writes = attachment->session->failed_writes();
   const LogTurns& turns = attachment->session->log_turns();
-  leases_.note_log(attachment->session->number(), LeaseTable::Log::kBegun);
   aliases.forget(log.answered());
   failed_writes.forget(log.answered());
   Result<void> suits = check_log(log, incoming->body().size());
@@ -124,7 +128,6 @@ void FileService::end_exclusive_without_room(const Attachment& attachment) {
 void FileService::finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply) {
   const SharedSession session = attachment.session;
   session->log_replies().finish(incoming->message().log().number(), reply);
-  leases_.note_log(session->number(), LeaseTable::Log::kDone);
   end_exclusive_without_room(attachment);
   // The LOGs to come may name what this one made, and may meet another process.
   attachment.exported->nodes().keep_names();

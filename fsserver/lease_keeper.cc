@@ -272,23 +272,24 @@ void LeaseKeeper::answered(SessionNumber session, std::uint64_t push) {
 
 void LeaseKeeper::housekeep(TimePoint now) {
   Ready ready;
-  std::vector<rpc::ConnectionId> to_cut;
+  std::vector<std::pair<rpc::ConnectionId, const char*>> to_cut;
   LeaseTable::Overdue overdue;
   {
     const std::lock_guard lock(mutex_);
     overdue = table_.expire(now);
     collect(overdue.released, ready);
-    for (const SessionNumber session : overdue.to_cut)
-      if (const auto found = connections_.find(session); found != connections_.end())
-        to_cut.push_back(found->second);
+    const auto cut_all = [&](const std::vector<SessionNumber>& sessions, const char* why) {
+      for (const SessionNumber session : sessions)
+        if (const auto found = connections_.find(session); found != connections_.end())
+          to_cut.emplace_back(found->second, why);
+    };
+    cut_all(overdue.to_cut, "leases were not given back in time");
+    cut_all(overdue.dead, "its mount is said to be dead");
   }
   send(overdue.pushes);
-  if (!to_cut.empty()) {
-    const std::lock_guard lock(clients_mutex_);
-    for (const rpc::ConnectionId connection : to_cut) {
-      spdlog::warn("a client does not give back its leases: it is disconnected");
-      if (clients_ != nullptr) clients_->disconnect(connection, "leases were not given back in time");
-    }
+  for (const auto& [connection, why] : to_cut) {
+    spdlog::warn("a client is disconnected: {}", why);
+    cut(connection, why);
   }
   run(ready);
 }

@@ -43,7 +43,7 @@ LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const
     (void)send(session, holder, {.items = {}, .exclusive_over = std::exchange(holder.exclusive_lost, 0)}, {},
                now);
   holder.gone_since.reset();
-  holder.presumed_dead = false;
+  holder.presumed_dead = holder.cut_as_dead = false;
   return {.floor = holder.floor, .leases = !holder.refused};
 }
 
@@ -110,7 +110,9 @@ void LeaseTable::clear(SessionNumber session, Holder& holder, std::vector<Change
                   .logs_running = holder.logs_running,
                   .log_at = holder.log_at,
                   .gone_since = holder.gone_since,
+                  .presumed_dead = holder.presumed_dead,
                   .exported = holder.exported,
+                  .cut_as_dead = holder.cut_as_dead,
                   .cuts = holder.cuts,
                   .last_cut = holder.last_cut,
                   .refused = holder.refused};
@@ -120,7 +122,7 @@ void LeaseTable::clear(SessionNumber session, Holder& holder, std::vector<Change
 
 LeaseTable::Grant LeaseTable::grant(SessionNumber session, std::string_view handle, Of of) {
   const auto found = holders_.find(session);
-  if (found == holders_.end() || found->second.refused) return Grant::kNone;
+  if (found == holders_.end() || found->second.refused || found->second.presumed_dead) return Grant::kNone;
   Holder& holder = found->second;
   const Key key = of == Of::kNode ? node_key(handle) : names_key(handle);
   if (being_changed_by_others(key, session) || exclusive_of_another(session, handle))
@@ -354,6 +356,10 @@ std::vector<LeaseTable::ChangeId> LeaseTable::answered(SessionNumber session, st
 LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
   Overdue overdue;
   for (auto& [session, holder] : holders_) {
+    if (holder.presumed_dead && !holder.cut_as_dead && over(holder, now)) {
+      holder.cut_as_dead = true;
+      overdue.dead.push_back(session);
+    }
     if (holder.full && holder.retiring == 0) {
       holder.full = false;
       holder.floor = holder.lease;

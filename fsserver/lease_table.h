@@ -127,7 +127,8 @@ class LeaseTable {
   [[nodiscard]] std::size_t exclusive_others(SessionNumber session, const Export* exported) const;
   // Ended by the server itself. Nobody waits.
   [[nodiscard]] std::vector<Push> end_exclusive(SessionNumber session, TimePoint now);
-  // A LOG of the session has come, is being carried out, or is done: it is at work on its answer.
+  // Of the session's LOGs, in which it is at work on its answer: one has come, or the next one's turn has;
+  // one has its turn, or waits for a worker; none has any more.
   enum class Log : std::uint8_t { kCame, kBegun, kDone };
   void note_log(SessionNumber session, Log what, TimePoint now);
   // It has got this push, and will answer it when it can.
@@ -168,6 +169,7 @@ class LeaseTable {
 
   struct Overdue {
     std::vector<SessionNumber> to_cut;  // connected, but do not answer: their connections must end
+    std::vector<SessionNumber> dead;    // presumed, and not waited for any longer: the same, should they live
     std::vector<Push> pushes;           // older generations taken back for want of room
     std::vector<ChangeId> released;
   };
@@ -208,6 +210,7 @@ class LeaseTable {
     std::optional<TimePoint> gone_since;
     bool presumed_dead = false;  // until it comes back
     const Export* exported = nullptr;
+    bool cut_as_dead = false;
     unsigned cuts = 0;
     TimePoint last_cut{};
     bool refused = false;  // gets no leases: was cut too often

@@ -32,7 +32,8 @@ constexpr Duration kRefusedPauseMax = 30s;
 // How often the outage policy is checked while something waits.
 constexpr Duration kPolicyTick = 250ms;
 constexpr Duration kGoodbyePatience = 500ms;
-// What gets lost is sent again within a round trip or two; a thousand idle mounts are heard by the server each.
+// What gets lost is sent again within a round trip or two; a thousand idle mounts are heard by the server
+// each.
 constexpr int kKeepAlivesPerLease = 2;
 
 // After these the same try would end the same way.

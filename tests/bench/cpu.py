@@ -9,7 +9,7 @@ mount in the same run. With perf installed another read is profiled: the ten lar
 memory to memory, and the peak memory of both sides at 1 Gbit/s and 200 ms, and at 2000 ms, where as many bytes are on their
 way as at 10 Gbit/s and 200 ms (in a tenth of the packets a second). What is timed begins with memory at hand
 (lib/warm_memory.py): the pages of the files, which a virtual machine may have to get from its host, would cost more than all
-the rest.
+the rest. (Who gives it back while they are taken counts for the machine and in the profile, not for a side.)
 """
 
 import collections

@@ -257,6 +257,9 @@ TEST_F(Leases, OfAClientThatIsSaidToBeDeadNobodyWaits) {
   EXPECT_FALSE(waiting.may_go_on);
   EXPECT_THAT(table.presume_dead(kReader, now), testing::ElementsAre(waiting.id));
   EXPECT_TRUE(change(node("file")).may_go_on);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kNone) << "a call of it that is still running";
+  EXPECT_THAT(table.expire(now).dead, testing::ElementsAre(kReader));
+  EXPECT_THAT(table.expire(now).dead, IsEmpty()) << "once";
 }
 
 TEST_F(Leases, WhatADeadClientHasSentIsDoneFirst) {

@@ -1,6 +1,8 @@
 // Two mounts that have leases on one export, and the pushes they get.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -48,16 +50,11 @@ class Pushes final : public rpc::Outbound {
     return push == nullptr ? schema::InvalidateRequest() : push->request.invalidate();
   }
   void answer_all() {
-    std::vector<Push> pushes;
-    {
-      const std::lock_guard lock(mutex_);
-      pushes.swap(waiting_);
-    }
-    for (Push& push : pushes) {
-      rpc::CallReply reply;
-      reply.message.mutable_empty();
-      push.done(std::move(reply));
-    }
+    answer_if([](const Push&) { return true; });
+  }
+  // Those that were sent over one connection.
+  void answer(rpc::ConnectionId connection) {
+    answer_if([connection](const Push& push) { return push.connection == connection; });
   }
   std::size_t waiting() {
     const std::lock_guard lock(mutex_);
@@ -72,6 +69,20 @@ class Pushes final : public rpc::Outbound {
     schema::Request request;
     rpc::Completion done;
   };
+  void answer_if(const std::function<bool(const Push&)>& wanted) {
+    std::vector<Push> pushes;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto first = std::stable_partition(waiting_.begin(), waiting_.end(), std::not_fn(wanted));
+      std::move(first, waiting_.end(), std::back_inserter(pushes));
+      waiting_.erase(first, waiting_.end());
+    }
+    for (Push& push : pushes) {
+      rpc::CallReply reply;
+      reply.message.mutable_empty();
+      push.done(std::move(reply));
+    }
+  }
   const Push* find(rpc::ConnectionId connection, bool recall = false) const {
     for (const Push& push : waiting_)
       if (push.connection == connection && push.request.has_invalidate() &&

@@ -1,4 +1,5 @@
 // A mount was killed, and the next one of the same client says so when it attaches.
+#include "log_of.h"
 #include "mounts_with_leases.h"
 
 namespace tusk::server {
@@ -6,6 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::IsEmpty;
 
 const std::string kNext(kSessionIdBytes, 'n');
@@ -14,7 +16,7 @@ class PresumedDead : public MountsWithLeases {
  protected:
   PresumedDead() {
     schema::Request acquire;
-    acquire.mutable_acquire()->add_handles(writer->root());
+    acquire.mutable_acquire()->add_handles(sub);
     EXPECT_EQ(EXPECT_OK(writer->call(acquire)).reply.acquire().names(0), schema::COVER_EXCLUSIVE);
   }
   MountSetup naming(std::vector<std::string> ended, const crypto::Fingerprint& key = client_key()) const {
@@ -29,25 +31,49 @@ class PresumedDead : public MountsWithLeases {
     lock.set_end(kLockEnd);
     return request;
   }
-  // Before somebody is told what is in the root.
+  std::shared_ptr<PendingCall> look(Mount& looking) const {
+    schema::Request request;
+    request.mutable_readdir()->set_handle(sub);
+    return looking.start(request);
+  }
   void expect_waited_for(Mount& looking) {
-    schema::Request look;
-    look.mutable_readdir()->set_handle(looking.root());
-    const auto waiting = looking.start(look);
+    const auto waiting = look(looking);
     EXPECT_NE(pushes.wait_for_recall(writer->connection()).exclusive_over(), 0u);
     EXPECT_FALSE(waiting->answered());
     pushes.answer_all();
     EXPECT_OK(waiting->wait());
   }
 
+  const std::string sub = writer->handle("sub");               // is the writer's alone
   const std::string died = std::string(kSessionIdBytes, 'w');  // the writer's
 };
 
 TEST_F(PresumedDead, IsNotWaitedFor) {
   Mount next(server, naming({"short", died, std::string(kSessionIdBytes, '?')}));
-  EXPECT_OK(next.readdir(next.root()));
+  EXPECT_OK(look(next)->wait());
   EXPECT_EQ(pushes.waiting(), 0u);
-  EXPECT_THAT(pushes.cut, Contains(writer->connection()));
+  server.housekeep_after(0s);
+  EXPECT_THAT(pushes.cut, Contains(writer->connection())) << "should it be alive after all";
+}
+
+// It had answered them to its programs. The first waits for somebody, the second for its turn.
+TEST_F(PresumedDead, HasTheLogsThatHaveComeCarriedOutFirst) {
+  const std::string file = reader->handle("file");
+  const auto first = LogOf(1).write(file, 0, "two").start(*writer);
+  const auto second = LogOf(2).create(0, sub, "late").start(*writer);
+  (void)pushes.wait_for(reader->connection());
+  Mount next(server, naming({died}));
+  const auto looking = look(next);
+  (void)pushes.wait_for_recall(writer->connection());
+  server.housekeep_after(1s);
+  EXPECT_FALSE(looking->answered());
+  EXPECT_THAT(pushes.cut, IsEmpty());
+  pushes.answer(reader->connection());
+  EXPECT_THAT(errors_of(first->wait()), ElementsAre(kDone));
+  EXPECT_THAT(errors_of(second->wait()), ElementsAre(kDone));
+  EXPECT_FALSE(looking->answered()) << "the next one may be just coming";
+  server.housekeep_after(1s);
+  EXPECT_EQ(EXPECT_OK(looking->wait()).reply.readdir().entries_size(), 1);
 }
 
 TEST_F(PresumedDead, IsNobodyBySayingNothing) {
@@ -87,6 +113,7 @@ TEST_F(PresumedDead, GivesItsLocksToWhoWantsThem) {
 
 TEST_F(PresumedDead, ComesBackAsOneThatWasAwayForLong) {
   const Mount next(server, naming({died}));
+  server.housekeep_after(0s);
   writer->reconnect();
   EXPECT_OK(writer->attach());
   EXPECT_TRUE(writer->attached().resumed());

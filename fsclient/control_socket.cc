@@ -22,6 +22,7 @@
 #include "fsclient/disk_pins.h"
 #include "fsclient/private_directory.h"
 #include "fsclient/status.h"
+#include "proto/io/fd.h"
 
 namespace tusk::client {
 namespace {
@@ -33,23 +34,6 @@ constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is d
 constexpr int kProgressMs = 1000;
 constexpr timeval kAnswerMax{.tv_sec = 5, .tv_usec = 0};  // a flush tells more often how far it is
 constexpr std::string_view kSuffix = ".sock";
-
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  [[nodiscard]] int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   sockaddr_un address{};
@@ -66,13 +50,13 @@ std::unexpected<Error> no_answer(const std::filesystem::path& path) {
   return fail_errno("control socket " + path.string());
 }
 
-Result<Socket> connect_to(const std::filesystem::path& path) {
+Result<Fd> connect_to(const std::filesystem::path& path) {
   TUSK_ASSIGN(const sockaddr_un address, address_of(path));
-  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (socket.fd() < 0) return fail_errno("socket");
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.number() < 0) return fail_errno("socket");
   for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
-    ::setsockopt(socket.fd(), SOL_SOCKET, direction, &kAnswerMax, sizeof kAnswerMax);
-  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    ::setsockopt(socket.number(), SOL_SOCKET, direction, &kAnswerMax, sizeof kAnswerMax);
+  if (::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno == ENOENT || errno == ECONNREFUSED) return fail(ErrorCode::kUnreachable, "no mount daemon");
     return no_answer(path);
   }
@@ -91,9 +75,9 @@ bool send_all(int fd, std::string_view text) {
 // False only when nobody can ever answer there again: a daemon that is too busy to accept is alive.
 bool is_alive(const std::filesystem::path& path) {
   const Result<sockaddr_un> address = address_of(path);
-  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!address || socket.fd() < 0) return true;
-  return ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 ||
+  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!address || socket.number() < 0) return true;
+  return ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 ||
          errno != ECONNREFUSED;
 }
 
@@ -122,13 +106,13 @@ std::string socket_name(const std::filesystem::path& mountpoint) {
 }
 
 // A socket appears under its name only once it listens: until then it looks like a dead one.
-Result<Socket> listen_at(const std::filesystem::path& path) {
+Result<Fd> listen_at(const std::filesystem::path& path) {
   const std::filesystem::path unfinished = path.string() + ".new";
   TUSK_ASSIGN(const sockaddr_un address, address_of(unfinished));
-  Socket listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listening.fd() < 0) return fail_errno("socket");
-  if (::bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listening.fd(), static_cast<int>(kConnectionsMax)) != 0 ||
+  Fd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (listening.number() < 0) return fail_errno("socket");
+  if (::bind(listening.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listening.number(), static_cast<int>(kConnectionsMax)) != 0 ||
       ::rename(unfinished.c_str(), path.c_str()) != 0) {
     const auto error = fail_errno("control socket " + path.string());
     ::unlink(unfinished.c_str());
@@ -139,17 +123,17 @@ Result<Socket> listen_at(const std::filesystem::path& path) {
 
 class Server final : public ControlServer {
  public:
-  Server(std::filesystem::path path, Socket socket, Handlers handlers)
+  Server(std::filesystem::path path, Fd socket, Handlers handlers)
       : path_(std::move(path)), socket_(std::move(socket)), handlers_(std::move(handlers)) {
     thread_ = std::thread([this] { accept_all(); });
   }
 
   ~Server() override {
     stopping_ = true;
-    ::shutdown(socket_.fd(), SHUT_RDWR);
+    ::shutdown(socket_.number(), SHUT_RDWR);
     thread_.join();
     for (Connection& connection : connections_) {
-      ::shutdown(connection.socket.fd(), SHUT_RDWR);
+      ::shutdown(connection.socket.number(), SHUT_RDWR);
       connection.thread.join();
     }
     ::unlink(path_.c_str());
@@ -157,15 +141,15 @@ class Server final : public ControlServer {
 
  private:
   struct Connection {
-    Socket socket;
+    Fd socket;
     std::atomic<bool> ended{false};
     std::thread thread;
   };
 
   void accept_all() {
     while (!stopping_) {
-      Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (socket.fd() < 0) {
+      Fd socket(::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket.number() < 0) {
         if (stopping_ || (errno != EINTR && errno != ECONNABORTED)) return;
         continue;
       }
@@ -177,8 +161,8 @@ class Server final : public ControlServer {
       Connection& connection = connections_.emplace_back();
       connection.socket = std::move(socket);
       connection.thread = std::thread([this, &connection] {
-        serve(connection.socket.fd());
-        ::shutdown(connection.socket.fd(), SHUT_RDWR);
+        serve(connection.socket.number());
+        ::shutdown(connection.socket.number(), SHUT_RDWR);
         connection.ended = true;
       });
     }
@@ -243,7 +227,7 @@ class Server final : public ControlServer {
   }
 
   const std::filesystem::path path_;
-  Socket socket_;
+  Fd socket_;
   const Handlers handlers_;
   std::atomic<bool> stopping_{false};
   std::list<Connection> connections_;  // of the accepting thread, then of the destructor
@@ -283,27 +267,27 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesyste
   TUSK_TRY(make_private_directory(directory));
   remove_dead_sockets(directory);
   std::filesystem::path path = directory / socket_name(mountpoint);
-  TUSK_ASSIGN(Socket listening, listen_at(path));
+  TUSK_ASSIGN(Fd listening, listen_at(path));
   return std::make_unique<Server>(std::move(path), std::move(listening), std::move(handlers));
 }
 
 Result<pid_t> daemon_at(const std::filesystem::path& socket) {
-  TUSK_ASSIGN(const Socket connection, connect_to(socket));
+  TUSK_ASSIGN(const Fd connection, connect_to(socket));
   ucred listener{};
   socklen_t size = sizeof listener;
-  if (::getsockopt(connection.fd(), SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0)
+  if (::getsockopt(connection.number(), SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0)
     return fail_errno("control socket " + socket.string());
   return listener.pid;
 }
 
 Result<void> control(const std::filesystem::path& socket, std::string_view command,
                      const std::function<void(std::string_view)>& line) {
-  TUSK_ASSIGN(const Socket connection, connect_to(socket));
-  if (!send_all(connection.fd(), std::string(command) + "\n")) return fail_errno("control socket");
+  TUSK_ASSIGN(const Fd connection, connect_to(socket));
+  if (!send_all(connection.number(), std::string(command) + "\n")) return fail_errno("control socket");
   std::string received;
   char buffer[4096];
   for (;;) {
-    const ssize_t size = ::recv(connection.fd(), buffer, sizeof buffer, 0);
+    const ssize_t size = ::recv(connection.number(), buffer, sizeof buffer, 0);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return no_answer(socket);
     if (size == 0) return {};

@@ -112,7 +112,7 @@ void remember_path(const MountSettings& settings, const KnownPaths& paths, const
     spdlog::warn("what the path carries could not be remembered: {}", saved.error().message());
 }
 
-// As far as one can know: our goodbye will not be answered.
+// As far as one can know: nothing answers our goodbye.
 bool hears_us(const rpc::ChannelStats& stats) {
   return stats.connected && stats.silent < std::chrono::seconds(1);
 }

@@ -23,27 +23,12 @@ constexpr std::string_view kPrefix = "session-";
 constexpr std::string_view kUnfinished = ".new";
 constexpr std::size_t kOwnerMax = 4096;  // bytes
 
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  [[nodiscard]] int fd() const { return fd_; }
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 bool belongs_to_nobody(const fs::path& path, const std::string& owner) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   // Shared: two that look at the same time must not take each other for its mount.
-  if (file.fd() < 0 || ::flock(file.fd(), LOCK_SH | LOCK_NB) != 0) return false;
+  if (!file.valid() || ::flock(file.number(), LOCK_SH | LOCK_NB) != 0) return false;
   std::array<char, kOwnerMax> text{};
-  const ssize_t got = ::read(file.fd(), text.data(), text.size());
+  const ssize_t got = ::read(file.number(), text.data(), text.size());
   return got >= 0 && std::string_view(text.data(), static_cast<std::size_t>(got)) == owner;
 }
 
@@ -61,9 +46,7 @@ SessionFiles::SessionFiles(fs::path directory, std::string owner)
     : directory_(std::move(directory)), owner_(std::move(owner)) {}
 
 SessionFiles::~SessionFiles() {
-  if (lock_ < 0) return;
-  if (!left_behind_) ::unlink(own_.c_str());
-  ::close(lock_);
+  if (lock_.valid() && !left_behind_) ::unlink(own_.c_str());
 }
 
 fs::path SessionFiles::file_of(std::string_view id) const {
@@ -94,17 +77,17 @@ Result<void> SessionFiles::begin(std::string_view id) {
   const fs::path wanted = file_of(id);
   // Under its name only once it is locked: until then it looks like one that was left behind.
   const fs::path unfinished = wanted.string() + std::string(kUnfinished);
-  File file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (file.fd() < 0) return fail_errno("write " + unfinished.string());
-  if (::flock(file.fd(), LOCK_EX | LOCK_NB) != 0 ||
-      ::write(file.fd(), owner_.data(), owner_.size()) != static_cast<ssize_t>(owner_.size()) ||
+  Fd file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) return fail_errno("write " + unfinished.string());
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 ||
+      ::write(file.number(), owner_.data(), owner_.size()) != static_cast<ssize_t>(owner_.size()) ||
       ::rename(unfinished.c_str(), wanted.c_str()) != 0) {
     const auto error = fail_errno("write " + unfinished.string());
     ::unlink(unfinished.c_str());
     return error;
   }
   own_ = wanted;
-  lock_ = file.release();
+  lock_ = std::move(file);
   return {};
 }
 

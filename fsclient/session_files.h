@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "proto/base/result.h"
+#include "proto/io/fd.h"
 
 namespace tusk::client {
 
@@ -47,7 +48,7 @@ class SessionFiles {
   const std::filesystem::path directory_;
   const std::string owner_;
   std::filesystem::path own_;  // empty: there is none
-  int lock_ = -1;
+  Fd lock_;
   bool left_behind_ = false;
 };
 

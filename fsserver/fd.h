@@ -1,4 +1,4 @@
-// A file descriptor that closes itself, and the one way back from an O_PATH descriptor to a path.
+// Descriptors that several hold, and the one way back from an O_PATH descriptor to a path.
 #pragma once
 
 #include <fcntl.h>
@@ -9,28 +9,9 @@
 #include <utility>
 
 #include "proto/base/result.h"
+#include "proto/io/fd.h"
 
 namespace tusk::server {
-
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int number) : number_(number) {}
-  Fd(Fd&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Fd() {
-    if (number_ >= 0) ::close(number_);
-  }
-
-  [[nodiscard]] int number() const { return number_; }
-  [[nodiscard]] bool valid() const { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
 
 // Evicting a descriptor from a table must not close it under an operation that still uses it.
 using SharedFd = std::shared_ptr<const Fd>;

@@ -111,8 +111,8 @@ void LeaseTable::clear(SessionNumber session, Holder& holder, std::vector<Change
                   .log_at = holder.log_at,
                   .gone_since = holder.gone_since,
                   .presumed_dead = holder.presumed_dead,
-                  .exported = holder.exported,
                   .cut_as_dead = holder.cut_as_dead,
+                  .exported = holder.exported,
                   .cuts = holder.cuts,
                   .last_cut = holder.last_cut,
                   .refused = holder.refused};

@@ -209,8 +209,8 @@ class LeaseTable {
     TimePoint log_at{};  // when something was last seen of its log
     std::optional<TimePoint> gone_since;
     bool presumed_dead = false;  // until it comes back
-    const Export* exported = nullptr;
     bool cut_as_dead = false;
+    const Export* exported = nullptr;
     unsigned cuts = 0;
     TimePoint last_cut{};
     bool refused = false;  // gets no leases: was cut too often

@@ -35,7 +35,7 @@ class ClientsOnly final : public server::ChangeWatch {
  public:
   [[nodiscard]] schema::ChangeWatching kind() const override { return schema::WATCH_FANOTIFY; }
   [[nodiscard]] bool watch_node(std::string_view, const server::Status&) override { return true; }
-  [[nodiscard]] bool watch_names(std::string_view, const server::Fd&) override { return true; }
+  [[nodiscard]] bool watch_names(std::string_view, const tusk::Fd&) override { return true; }
 };
 
 }  // namespace

@@ -11,12 +11,12 @@ namespace {
 constexpr double kShareMax = 0.5;
 constexpr double kShareFew = 0.45;
 
-// n flows of ours keep a queue of sqrt(n) times the usual one (model_controller.h): three times it is more
-// than eight of them.
-constexpr double kCrowdedQueues = 3;
+// n flows of ours keep a queue of sqrt(n) times the usual one (model_controller.h), and what each adds: so
+// much is more than four of them.
+constexpr double kCrowdedQueues = 2.2;
 // A queue that goes when flows of ours empty it, all at once, is theirs. A long one then comes from flows
 // that joined and took a part of it for the path.
-constexpr double kCrowdedQueuesShort = 4;
+constexpr double kCrowdedQueuesShort = 3;
 constexpr double kCrowdMax = 1.5;  // a flow that starts makes a long queue for some round trips
 constexpr double kCrowdWeight = 1.0 / 6;
 // A buffer may be too short to hold the queue by which many flows of ours are told from others. But none of
@@ -29,8 +29,10 @@ constexpr double kOverflowQueues = 2;
 // but goes. Who takes it for that insists, and then all do, against each other. So for a while after a queue
 // jumped up more is needed to notice: whoever fills buffers is still there then.
 constexpr int kJoiningRounds = 16;
+constexpr Duration kJoiningLong = 2500ms;  // and at least so long
 constexpr double kCrowdWeightJoining = 1.0 / 16;
-constexpr int kJumpQueues = 3;  // usual ones, by which a queue became longer within two rounds
+constexpr double kStrangersQueues = 3;  // times what ours would keep: no start, for several rounds
+constexpr int kJumpQueues = 3;          // usual ones, by which a queue became longer within two rounds
 // For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice.
 constexpr double kCrowdedQueuesWary = 1.5;
 constexpr double kCrowdWeightWary = 1.0 / 3;
@@ -39,13 +41,17 @@ constexpr int kCalmRounds = 3;
 // Then it is tried whether the others are still there: flows of ours would hold each other to it for ever.
 constexpr int kInsistRoundsMax = 200;
 
-// With a fair share, loss up to this is what BBR does to small buffers. With a small one it comes from
-// many flows that all insist.
-constexpr double kLossToleratedMax = 0.1;
-constexpr double kLossToleratedMin = 0.01;
-// One of several connections may have little because others of its mount have much: that does not speak of
-// many mounts, but of sixteen at most.
-constexpr double kGotOfSeveralMin = 0.06;
+// Loss up to this is what BBR does to small buffers. Who has more bears less: many flows that all insist
+// become equal.
+constexpr double kLossTolerated = 0.12;
+constexpr double kLossToleratedLess = 0.1;  // for all of the line
+constexpr double kLossless = 0.01;
+// Who has next to nothing must not take any queue for that of a hundred flows of ours; also one of several
+// connections may have little because others of its mount have much. So these are sixteen at most.
+constexpr double kGotMin = 0.06;
+// Of what is needed to insist, in between of which the suspicion grows.
+constexpr double kCrowdUsual = 0.7;
+constexpr double kCrowdSuspect = 0.8;
 // BBR forgets its best rate after ten rounds, and has shrunk two later.
 constexpr int kEpochRounds = 12;
 // In vain: no loss, of the share not even so much, and hardly more than an epoch before. Twice, since the
@@ -59,20 +65,18 @@ constexpr double kFairEnough = 0.25;
 constexpr double kGrowth = 1.1;
 constexpr double kGrowthOfMany = 1.03;
 constexpr double kGrowthLeast = 0.001;  // from nothing
+constexpr double kShrink = 0.9;
 
 // The queues that flows of ours would keep of which each had as much: with many, who has more than the others
 // expects less than there is.
 double crowd_of_ours(double got) {
   constexpr double kMany = 0.12;
-  constexpr double kLeast = 0.01;
-  return (got > kMany ? 1.25 : 1.5) / std::sqrt(std::max(got, kLeast));
+  return (got > kMany ? 1.25 : 1.5) / std::sqrt(got);
 }
 
 // What they add besides.
 double crowd_of_extras(double got, const Contention::Round& round) {
-  constexpr double kFlowsMax = 16;
-  const double flows = std::min(kFlowsMax, 1 / std::max(got, 1 / kFlowsMax));
-  return 1.25 * flows * to_seconds(round.extra_queue) / to_seconds(round.usual_queue);
+  return 1.25 / got * to_seconds(round.extra_queue) / to_seconds(round.usual_queue);
 }
 
 }  // namespace
@@ -89,21 +93,30 @@ std::optional<double> Contention::end_round(const Round& round) {
   return insisting_ ? std::optional(share_) : std::nullopt;
 }
 
+double Contention::suspicion() const {
+  if (insisting_) return 1;
+  return std::clamp((crowd_ - kCrowdUsual) / (kCrowdSuspect - kCrowdUsual), 0.0, 1.0);
+}
+
 void Contention::notice_joins(const Round& round) {
   if (joining_rounds_ > 0) --joining_rounds_;
   const Duration before = std::min(queue_before_, queue_before_that_);
   queue_before_that_ = std::exchange(queue_before_, round.queue);
-  if (round.queue - before > kJumpQueues * round.usual_queue) joining_rounds_ = kJoiningRounds;
+  if (round.queue - before > kJumpQueues * round.usual_queue) {
+    joining_rounds_ = kJoiningRounds;
+    joining_until_ = round.now + kJoiningLong;
+  }
 }
 
 void Contention::notice(const Round& round) {
   const bool wary = round.now < wary_until_;
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
-  const double got = round.one_of_several ? std::max(round.got, kGotOfSeveralMin) : round.got;
+  const double got = std::max(round.got, kGotMin);
   const double ours = round.was_short && !wary
                           ? std::max(kCrowdedQueuesShort, crowd_of_ours(got) + crowd_of_extras(got, round))
                           : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(got));
-  const double unwary = joining_rounds_ > 0 ? kCrowdWeightJoining : kCrowdWeight;
+  const bool joining = joining_rounds_ > 0 || round.now < joining_until_;
+  const double unwary = joining && queues < kStrangersQueues * ours ? kCrowdWeightJoining : kCrowdWeight;
   const bool overflown = round.now - kept_at_ > kOverflowLong && queues > kOverflowQueues;
   const double crowd = round.together > kTogetherAll ? 0
                        : overflown                   ? kCrowdMax
@@ -133,7 +146,7 @@ void Contention::insist(const Round& round) {
 // Whoever else is on the line yields in the end to who insists; a slower line does not. Where that loses
 // packets the share follows what is got anyway.
 void Contention::judge_effect(const Round& round) {
-  const bool lossless = epoch_loss_ < kLossToleratedMin;
+  const bool lossless = epoch_loss_ < kLossless;
   const bool vain = lossless && round.got < kEffect * share_ && round.got < kProgress * epoch_got_;
   vain_epochs_ = vain ? vain_epochs_ + 1 : 0;
   epoch_got_ = round.got;
@@ -145,7 +158,7 @@ void Contention::judge_effect(const Round& round) {
 // Losses count at the end of an epoch: BBR knows of the share that we take only when its best rate has
 // expired, and all that while the line is overbooked.
 void Contention::adapt_share(const Round& round) {
-  const double tolerated = std::clamp(0.5 * round.got - 0.02, kLossToleratedMin, kLossToleratedMax);
+  const double tolerated = kLossTolerated - kLossToleratedLess * round.got;
   epoch_loss_ += (round.loss - epoch_loss_) / 4;
   const bool hurry = round.got > kFairEnough || round.loss < tolerated / 4;
   if (round.loss < tolerated)
@@ -153,7 +166,7 @@ void Contention::adapt_share(const Round& round) {
   if (++epoch_rounds_ < kEpochRounds) return;
   epoch_rounds_ = 0;
   judge_effect(round);
-  if (epoch_loss_ > tolerated) share_ = std::min(share_, (round.got > kFairEnough ? 1.05 : 0.9) * round.got);
+  if (epoch_loss_ > tolerated) share_ = std::min(share_, kShrink * round.got);
 }
 
 }  // namespace tusk::transport

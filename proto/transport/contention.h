@@ -30,13 +30,14 @@ class Contention {
     double overflow = 0;          // likewise, beyond what is lost of a round that does not press the path
     bool capacity_known = false;  // lately measured
     double together = 0;          // share of the capacity of all flows to this host, if there are others
-    bool one_of_several = false;  // `got` is what a mount would have whose connections were all like this one
   };
 
   // At the end of each round trip. The share of the capacity to insist on; nullopt: there is no need.
   [[nodiscard]] std::optional<double> end_round(const Round& round);
 
   [[nodiscard]] bool insists() const { return insisting_; }
+  // How much speaks for others, 0..1: at 1, or a little later, we insist.
+  [[nodiscard]] double suspicion() const;
   // In the round before it insisted to no effect: it is not others who have the rest.
   [[nodiscard]] bool insisted_in_vain() const { return in_vain_; }
   // It looks as if there were a need, but a line that became slower looks the same.
@@ -57,6 +58,7 @@ class Contention {
   double overflow_ = 0;           // of the last rounds
   double crowd_ = 0;              // queues in the last rounds, as multiples of what flows of ours would keep
   int joining_rounds_ = 0;        // left, in which some flow is taken to have just started
+  TimePoint joining_until_{};     // likewise
   Duration queue_before_{};       // of the round before; at first there is none, so that our own start counts
   Duration queue_before_that_{};  // of the one before it
   TimePoint wary_until_{};

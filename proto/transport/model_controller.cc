@@ -10,8 +10,10 @@ namespace tusk::transport {
 namespace {
 
 // On top of the model, the same for all that share a line: it makes shares equal. On a slow line it would be
-// a queue that never empties.
-constexpr double kExtraSeconds = 2e-3;
+// a queue that never empties, and that of sixteen flows would be taken for strangers'. Beside those it keeps
+// us from being pressed to nothing before we insist.
+constexpr double kExtraSeconds = 0.5e-3;
+constexpr double kExtraSecondsBesideOthers = 2e-3;
 constexpr double kExtraWindowMin = 4.0 * kUsualPacket;
 constexpr double kExtraWindowMax = 16.0 * kUsualPacket;
 // Of packets that leave together a full buffer takes the first one only: who sends them by fours beside BBR
@@ -118,7 +120,8 @@ double ModelController::bandwidth() const {
 }
 
 double ModelController::extra_window() const {
-  const double extra = std::clamp(kExtraSeconds * capacity_, kExtraWindowMin, kExtraWindowMax);
+  const double seconds = std::lerp(kExtraSeconds, kExtraSecondsBesideOthers, contention_.suspicion());
+  const double extra = std::clamp(seconds * capacity_, kExtraWindowMin, kExtraWindowMax);
   if (!buffer_.limited()) return part_ * extra;
   // On a short path it alone would overrun a short buffer.
   return part_ * std::min(extra, std::max(kExtraWindowMin, capacity_ * to_seconds(rtt_min_ + own_queue())));
@@ -424,8 +427,7 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .loss = round_loss() - loss_.own(),
                                             .overflow = loss_.pressed_out(round_loss()),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds,
-                                            .together = share_of_siblings(),
-                                            .one_of_several = part_ < 1});
+                                            .together = share_of_siblings()});
   if (contention_.insisted_in_vain()) lower_capacity(std::min(capacity_, rate_ / part_));
   if (share)
     model_window_ = std::max(model_window_, *share * part_ * capacity_ * to_seconds(rtt_min_ + queue));

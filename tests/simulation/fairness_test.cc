@@ -99,23 +99,36 @@ TEST(Fairness, EightFlowsThatJoinOnASlowerLine) {
   }
 }
 
-// One run in four has a flow or two that insist against the others.
+double index_at_once(int flows, int seed) {
+  SimOptions options = line(2, static_cast<std::uint64_t>(seed));
+  options.path.to_client.loss = 0.0002;  // else all seeds are the same
+  SimNetwork network(options);
+  // Not within one packet of each other: what becomes of all of them would hang on that one.
+  for (int flow = 0; flow < flows; ++flow) {
+    fetch_for_ever(network.join());
+    network.run_for(std::chrono::microseconds(700 + 100 * seed));
+  }
+  network.run_for(8s);
+  const Shares shares(network);
+  network.run_for(8s);
+  return jain_index(shares.rates());
+}
+
+// In every other run a flow or two insist against the others: the goal, 0.95, is not met.
+TEST(Fairness, EightFlowsAtOnce) {
+  constexpr int kSeeds = kSanitized ? 2 : 12;
+  double sum = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) sum += index_at_once(8, seed);
+  std::printf("  mean of %d runs: %.3f\n", kSeeds, sum / kSeeds);
+  EXPECT_GE(sum / kSeeds, 0.65);
+}
+
+// In some a flow insists.
 TEST(Fairness, SixteenFlowsAtOnce) {
   constexpr int kSeeds = kSanitized ? 2 : 16;
   double sum = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
-    SimOptions options = line(2, static_cast<std::uint64_t>(seed));
-    options.path.to_client.loss = 0.0002;  // else all seeds are the same
-    SimNetwork network(options);
-    // Not within one packet of each other: what becomes of all of them would hang on that one.
-    for (int flow = 0; flow < 16; ++flow) {
-      fetch_for_ever(network.join());
-      network.run_for(std::chrono::microseconds(700 + 100 * seed));
-    }
-    network.run_for(8s);
-    const Shares shares(network);
-    network.run_for(8s);
-    const double index = jain_index(shares.rates());
+    const double index = index_at_once(16, seed);
     EXPECT_GE(index, 0.7) << seed;
     sum += index;
   }

@@ -120,6 +120,7 @@ TEST(Fairness, EightFlowsAtOnce) {
   double sum = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) sum += index_at_once(8, seed);
   std::printf("  mean of %d runs: %.3f\n", kSeeds, sum / kSeeds);
+  if (kSanitized) return;  // two seeds tell of errors, not of shares
   EXPECT_GE(sum / kSeeds, 0.65);
 }
 

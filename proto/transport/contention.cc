@@ -12,7 +12,7 @@ constexpr double kShareMax = 0.5;
 constexpr double kShareFew = 0.45;
 
 // n flows of ours keep a queue of sqrt(n) times the usual one (model_controller.h), and what each adds: so
-// much is more than four of them.
+// much is more than three of them. Of how many more it may be, our share tells: crowd_of_ours().
 constexpr double kCrowdedQueues = 2.2;
 // A queue that goes when flows of ours empty it, all at once, is theirs. A long one then comes from flows
 // that joined and took a part of it for the path.
@@ -29,10 +29,16 @@ constexpr double kOverflowQueues = 2;
 // but goes. Who takes it for that insists, and then all do, against each other. So for a while after a queue
 // jumped up more is needed to notice: whoever fills buffers is still there then.
 constexpr int kJoiningRounds = 16;
-constexpr Duration kJoiningLong = 2500ms;  // and at least so long
+constexpr Duration kJoiningLong = 2500ms;  // at least
 constexpr double kCrowdWeightJoining = 1.0 / 16;
-constexpr double kStrangersQueues = 3;  // times what ours would keep: no start, for several rounds
+constexpr double kStrangersQueues = 3;  // as multiples of what ours would keep: more is no start of ours
 constexpr int kJumpQueues = 3;          // usual ones, by which a queue became longer within two rounds
+// Who has next to nothing must not take any queue for that of a hundred flows of ours; also one of several
+// connections may have little because others of its mount have much. So these are sixteen at most.
+constexpr double kGotMin = 0.06;
+// Shares of what makes us insist, between which the suspicion grows from nothing to all.
+constexpr double kSuspicionFrom = 0.7;
+constexpr double kSuspicionFull = 0.8;
 // For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice.
 constexpr double kCrowdedQueuesWary = 1.5;
 constexpr double kCrowdWeightWary = 1.0 / 3;
@@ -41,17 +47,11 @@ constexpr int kCalmRounds = 3;
 // Then it is tried whether the others are still there: flows of ours would hold each other to it for ever.
 constexpr int kInsistRoundsMax = 200;
 
-// Loss up to this is what BBR does to small buffers. Who has more bears less: many flows that all insist
+// So much is what BBR does to small buffers. Who has more of the line bears less: many flows that all insist
 // become equal.
 constexpr double kLossTolerated = 0.12;
 constexpr double kLossToleratedLess = 0.1;  // for all of the line
-constexpr double kLossless = 0.01;
-// Who has next to nothing must not take any queue for that of a hundred flows of ours; also one of several
-// connections may have little because others of its mount have much. So these are sixteen at most.
-constexpr double kGotMin = 0.06;
-// Of what is needed to insist, in between of which the suspicion grows.
-constexpr double kCrowdUsual = 0.7;
-constexpr double kCrowdSuspect = 0.8;
+constexpr double kLossless = 0.01;          // less than that is none
 // BBR forgets its best rate after ten rounds, and has shrunk two later.
 constexpr int kEpochRounds = 12;
 // In vain: no loss, of the share not even so much, and hardly more than an epoch before. Twice, since the
@@ -59,8 +59,9 @@ constexpr int kEpochRounds = 12;
 constexpr double kEffect = 0.7;
 constexpr double kProgress = 1.1;
 constexpr int kVainEpochs = 2;
-// Half of what is insisted on at most. Below that the share grows by a tenth a round where next to nothing is
-// lost (from a twentieth to a half in 24 rounds, two epochs), and slowly where something is: many may insist.
+// Half of what is insisted on at most. Below that the share grows by a tenth a round where less than a
+// quarter of what it bears is lost (from a twentieth to a half in 24 rounds, two epochs), else slowly: many
+// may insist.
 constexpr double kFairEnough = 0.25;
 constexpr double kGrowth = 1.1;
 constexpr double kGrowthOfMany = 1.03;
@@ -95,7 +96,7 @@ std::optional<double> Contention::end_round(const Round& round) {
 
 double Contention::suspicion() const {
   if (insisting_) return 1;
-  return std::clamp((crowd_ - kCrowdUsual) / (kCrowdSuspect - kCrowdUsual), 0.0, 1.0);
+  return std::clamp((crowd_ - kSuspicionFrom) / (kSuspicionFull - kSuspicionFrom), 0.0, 1.0);
 }
 
 void Contention::notice_joins(const Round& round) {

@@ -36,7 +36,7 @@ class Contention {
   [[nodiscard]] std::optional<double> end_round(const Round& round);
 
   [[nodiscard]] bool insists() const { return insisting_; }
-  // How much speaks for others, 0..1: at 1, or a little later, we insist.
+  // How much speaks for others, 0..1: all before we insist, and while we do.
   [[nodiscard]] double suspicion() const;
   // In the round before it insisted to no effect: it is not others who have the rest.
   [[nodiscard]] bool insisted_in_vain() const { return in_vain_; }

@@ -99,6 +99,7 @@ TEST(Fairness, EightFlowsThatJoinOnASlowerLine) {
   }
 }
 
+// Jain index from 8 to 16 s after all began.
 double index_at_once(int flows, int seed) {
   SimOptions options = line(2, static_cast<std::uint64_t>(seed));
   options.path.to_client.loss = 0.0002;  // else all seeds are the same
@@ -114,7 +115,7 @@ double index_at_once(int flows, int seed) {
   return jain_index(shares.rates());
 }
 
-// In every other run a flow or two insist against the others: the goal, 0.95, is not met.
+// The goal is 0.95. In some runs flows insist against the others (docs/CONGESTION.md, "What falls short").
 TEST(Fairness, EightFlowsAtOnce) {
   constexpr int kSeeds = kSanitized ? 2 : 12;
   double sum = 0;
@@ -124,7 +125,6 @@ TEST(Fairness, EightFlowsAtOnce) {
   EXPECT_GE(sum / kSeeds, 0.65);
 }
 
-// In some a flow insists.
 TEST(Fairness, SixteenFlowsAtOnce) {
   constexpr int kSeeds = kSanitized ? 2 : 16;
   double sum = 0;

@@ -14,10 +14,12 @@ namespace {
 constexpr int kProbePackets = 2;
 constexpr std::size_t kPathResponsesMax = 8;
 constexpr int kChallengeAttemptsMax = 5;
+constexpr Duration kChallengeMin = 10ms;
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr double kReceiveRateWeight = 1.0 / 4;
 constexpr Duration kKeepAliveWaiting = 2s;
+constexpr Duration kPingTogether = 250ms;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
 
@@ -32,7 +34,6 @@ Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now,
       congestion_(make_congestion_controller(config.congestion, config.seed)),
       random_(config.seed),
       last_received_(now),
-      last_sent_(now),
       last_eliciting_sent_(now),
       peer_idle_timeout_(config.idle_timeout),
       background_(config.congestion == CongestionKind::kBackground) {
@@ -211,6 +212,9 @@ Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
   if (!sent_.handle_ack(now, ack, rtt_, outcome))
     return tusk::fail(ErrorCode::kMalformed, "an acknowledgement of what was never sent");
   if (outcome.any_acked) last_progress_ = now;
+  if (const auto& arrival = outcome.arrival)
+    arrival_ =
+        arrival->at % kPingTogether + kPingTogether - arrival->sent_at.time_since_epoch() % kPingTogether;
   acks_.adapt_delay(rtt_.smoothed());
   apply(now, outcome);
   return {};
@@ -283,13 +287,16 @@ void Connection::handle_frame_lost(TimePoint now, const SentFrame& frame, bool e
     case SentFrame::Kind::kSettings:
       settings_due_ = true;
       return;
-    // Parity and tokens are gifts, a ping's loss is an answer, and the peer repeats its challenge by itself.
+    case SentFrame::Kind::kResetToken:
+      reset_token_due_ = true;
+      return;
+    // Parity and a token for the next time are gifts, a ping's loss is an answer, and the peer repeats its
+    // challenge by itself.
     case SentFrame::Kind::kParity:
     case SentFrame::Kind::kMtuProbe:
     case SentFrame::Kind::kPing:
     case SentFrame::Kind::kPathResponse:
     case SentFrame::Kind::kAddressToken:
-    case SentFrame::Kind::kResetToken:
       return;
   }
 }
@@ -316,10 +323,33 @@ void Connection::update_receive_rate(TimePoint now, std::size_t size) {
 
 void Connection::challenge_path(TimePoint now) { challenge_ = Challenge{random_.next(), now, 0}; }
 
+// One that could not go out, because what came from there does not allow it, counts as well.
+void Connection::judge_challenge(TimePoint now) {
+  if (now >= challenge_->resend_at + challenge_patience() && challenge_->attempts < kChallengeAttemptsMax) {
+    ++challenge_->attempts;
+    challenge_->resend_at = now;
+  }
+  if (now < challenge_->resend_at || challenge_->attempts < kChallengeAttemptsMax) return;
+  challenge_.reset();
+  events_.push_back(PathFailed{});
+}
+
+Duration Connection::challenge_patience() const {
+  return std::max<Duration>(kChallengeMin, 2 * rtt_.smoothed());
+}
+
 Duration Connection::keep_alive() const {
   // Who waits for an answer wants to know soon that none can come.
   const Duration waiting = exchanges_.open_count() > 0 ? kKeepAliveWaiting : config_.keep_alive;
   return std::min({config_.keep_alive, waiting, keep_alive_max_});
+}
+
+// Of many clients that are idle each would wake the server up by itself. So they ping a little sooner, when
+// by the server's clock a quarter of a second begins: then it wakes up for many at once.
+TimePoint Connection::ping_at() const {
+  const TimePoint due = last_eliciting_sent_ + keep_alive();
+  if (!arrival_) return due;
+  return due - (due.time_since_epoch() + *arrival_) % kPingTogether;
 }
 
 TimePoint Connection::next_timeout() const {
@@ -337,7 +367,7 @@ TimePoint Connection::next_timeout() const {
   }
   next = std::min(next, last_received_ + std::min(config_.idle_timeout, peer_idle_timeout_));
   if (sent_.in_flight() > 0) next = std::min(next, last_progress_ + config_.idle_timeout);
-  if (role_ == Role::kClient) next = std::min(next, last_eliciting_sent_ + keep_alive());
+  if (role_ == Role::kClient) next = std::min(next, ping_at());
   if (challenge_) next = std::min(next, challenge_->resend_at);
   return next;
 }
@@ -353,11 +383,8 @@ void Connection::handle_timeout(TimePoint now) {
   // Who talks and acknowledges nothing would have us keep all that it asked for.
   if (sent_.in_flight() > 0 && now >= last_progress_ + config_.idle_timeout)
     return die(ErrorCode::kTimedOut, "the peer acknowledges nothing");
-  if (role_ == Role::kClient && now >= last_eliciting_sent_ + keep_alive()) ping_due_ = true;
-  if (challenge_ && now >= challenge_->resend_at && challenge_->attempts >= kChallengeAttemptsMax) {
-    challenge_.reset();
-    events_.push_back(PathFailed{});
-  }
+  if (role_ == Role::kClient && now >= ping_at()) ping_due_ = true;
+  if (challenge_) judge_challenge(now);
   SentPackets::Outcome outcome;
   const bool probe = sent_.handle_timeout(now, rtt_, outcome);
   apply(now, outcome);
@@ -389,6 +416,7 @@ ConnectionStats Connection::stats() const {
   stats.datagram_size = mtu_.datagram_size();
   stats.bytes_sent = bytes_sent_;
   stats.bytes_received = bytes_received_;
+  stats.body_bytes_received = exchanges_.body_bytes_received();
   stats.packets_sent = sent_.next_number().value();
   stats.packets_received = packets_received_;
   stats.packets_lost = sent_.lost_total();

@@ -77,6 +77,7 @@ struct ConnectionStats {
   std::uint32_t datagram_size = 0;
   ByteCount bytes_sent = 0;
   ByteCount bytes_received = 0;
+  ByteCount body_bytes_received = 0;  // each once: neither repeats nor parity
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;
   std::uint64_t packets_lost = 0;
@@ -105,7 +106,10 @@ class Connection {
     exchanges_.reply(exchange, std::move(header), std::move(body));
   }
   void send_address_token(std::vector<std::byte> token) { address_token_ = std::move(token); }
-  void send_reset_token(std::vector<std::byte> token) { reset_token_ = std::move(token); }
+  void send_reset_token(std::vector<std::byte> token) {
+    reset_token_ = std::move(token);
+    reset_token_due_ = true;
+  }
   // It is one of `flows` connections, 1 to wire::kFlowsMax, that have together what one would have beside
   // others, in both directions: the peer is told. May be said again.
   void share_with(std::uint64_t flows);
@@ -199,8 +203,12 @@ class Connection {
   [[nodiscard]] Packet poll_capacity_probe(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] std::optional<Packet> poll_close(TimePoint now, std::span<std::byte> payload);
   [[nodiscard]] Packet finish(TimePoint now, Assembly& assembly);
+  void skip_now_and_then();
   [[nodiscard]] bool has_control() const;
+  void judge_challenge(TimePoint now);
+  [[nodiscard]] Duration challenge_patience() const;
   [[nodiscard]] Duration keep_alive() const;
+  [[nodiscard]] TimePoint ping_at() const;
   [[nodiscard]] bool may_send_data(TimePoint now) const;
   [[nodiscard]] bool find_parity(TimePoint now, bool limited);
   void repeat_urgent(TimePoint now);
@@ -234,7 +242,8 @@ class Connection {
   bool ping_due_ = false;
   std::vector<wire::CancelFrame> lost_cancels_;
   std::vector<std::byte> address_token_;
-  std::vector<std::byte> reset_token_;
+  std::vector<std::byte> reset_token_;  // kept: without it a peer would hear of our restart by silence only
+  bool reset_token_due_ = false;
   std::vector<std::uint64_t> path_responses_;
   struct Challenge {
     std::uint64_t data;
@@ -248,9 +257,13 @@ class Connection {
 
   TimePoint last_received_;
   TimePoint last_progress_{};  // an acknowledgement of something new, or the first sending after a rest
-  TimePoint last_sent_;
   TimePoint last_eliciting_sent_;
+  std::optional<Duration>
+      arrival_;  // by the peer's clock, of what is sent when ours is 0: a part of kPingTogether
   std::uint64_t packets_since_floor_ = 0;
+  // A number is left out after so many packets, and up to as many more.
+  static constexpr std::uint64_t kSkipEvery = 1000;
+  std::uint64_t packets_until_skip_ = kSkipEvery;
   Duration peer_idle_timeout_;
   bool background_;
   bool peer_takes_parity_ = false;

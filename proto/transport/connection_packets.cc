@@ -36,7 +36,7 @@ bool Connection::may_send_data(TimePoint now) const {
 
 bool Connection::has_control() const {
   return settings_due_ || credit_resend_ || exchanges_.credit_due() || ping_due_ || !lost_cancels_.empty() ||
-         !path_responses_.empty() || !address_token_.empty() || !reset_token_.empty();
+         !path_responses_.empty() || !address_token_.empty() || reset_token_due_;
 }
 
 std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::span<std::byte> payload) {
@@ -132,10 +132,11 @@ void Connection::note_app_limited(TimePoint now) {
 }
 
 Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
+  const bool eliciting = !assembly.frames.empty();
+  if (eliciting) skip_now_and_then();
   const std::size_t payload_size = assembly.writer.written() + assembly.tail.size();
   const Packet packet{sent_.next_number(), payload_size, false, assembly.tail};
   const auto size = static_cast<std::uint32_t>(packet.payload_size + kOverhead);
-  const bool eliciting = !assembly.frames.empty();
   if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
   sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
   if (eliciting) {
@@ -146,10 +147,18 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
     pacer_.on_sent(now, size, congestion_->pacing_rate(), congestion_->burst(), congestion_->catch_up());
     last_eliciting_sent_ = now;
   }
-  last_sent_ = now;
   bytes_sent_ += size;
   copies_.handle_bytes_sent(size);
   return packet;
+}
+
+// What a train tells is told by numbers. Before what asks for an acknowledgement: with that the one that was
+// left out is settled.
+void Connection::skip_now_and_then() {
+  if (packets_until_skip_ > 0) --packets_until_skip_;
+  if (packets_until_skip_ > 0 || congestion_->measures_trains()) return;
+  packets_until_skip_ = kSkipEvery + random_.below(kSkipEvery);
+  sent_.skip();
 }
 
 void Connection::add_ack(TimePoint now, Assembly& assembly) {
@@ -190,6 +199,13 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
   const auto note = [&](SentFrame::Kind kind, wire::ExchangeId exchange = {}, std::uint32_t length = 0) {
     assembly.frames.push_back({kind, exchange, 0, length});
   };
+  // Where little fits, it is what lifts the limit.
+  if (challenge_ && now >= challenge_->resend_at && writer.room() >= wire::kSmallFrameMax) {
+    write_frame(wire::PathChallengeFrame{challenge_->data}, writer);
+    note(SentFrame::Kind::kPing);
+    ++challenge_->attempts;
+    challenge_->resend_at = now + challenge_patience();
+  }
   if (++packets_since_floor_ >= kPacketsPerFloor && writer.room() >= wire::kSmallFrameMax) {
     packets_since_floor_ = 0;
     write_frame(wire::FloorFrame{sent_.floor()}, writer);
@@ -209,12 +225,6 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
     path_responses_.pop_back();
     note(SentFrame::Kind::kPathResponse);
   }
-  if (challenge_ && now >= challenge_->resend_at && writer.room() >= wire::kSmallFrameMax) {
-    write_frame(wire::PathChallengeFrame{challenge_->data}, writer);
-    note(SentFrame::Kind::kPing);
-    ++challenge_->attempts;
-    challenge_->resend_at = now + 2 * rtt_.smoothed();
-  }
   while (!lost_cancels_.empty() && writer.room() >= wire::kSmallFrameMax) {
     const wire::CancelFrame frame = lost_cancels_.back();
     lost_cancels_.pop_back();
@@ -226,9 +236,9 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
     address_token_.clear();
     note(SentFrame::Kind::kAddressToken);
   }
-  if (!reset_token_.empty() && writer.room() >= 1 + wire::kResetTokenSize) {
+  if (reset_token_due_ && writer.room() >= 1 + wire::kResetTokenSize) {
     write_frame(wire::ResetTokenFrame{reset_token_}, writer);
-    reset_token_.clear();
+    reset_token_due_ = false;
     note(SentFrame::Kind::kResetToken);
   }
   if (ping_due_ && writer.room() >= 1) {

@@ -72,7 +72,7 @@ void Exchanges::start(Waiting&& waiting) {
   initiated_.emplace(waiting.exchange, Initiated{OutgoingMessage(std::move(waiting.header),
                                                                  std::move(waiting.body), priority, capacity),
                                                  IncomingMessage(std::move(waiting.reply_place))});
-  queue(waiting.exchange, priority);
+  fresh(priority).requests.push_back(waiting.exchange);
 }
 
 void Exchanges::cancel(wire::ExchangeId exchange) {
@@ -111,7 +111,7 @@ void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes
   accepted.request = IncomingMessage(std::nullopt);  // frees the request's memory
   unsent_bytes_ += header.size() + body.size();
   accepted.reply.emplace(std::move(header), std::move(body), priority, 0);
-  queue(exchange, priority);
+  fresh(priority).answers.insert(exchange);
 }
 
 // ---------------------------------------------------------------- incoming frames
@@ -149,6 +149,12 @@ Result<void> Exchanges::handle_parity(const wire::ParityFrame& frame) {
 
 template <class Take>
 Result<void> Exchanges::handle_part(wire::ExchangeId exchange, const Take& take) {
+  const auto taken = [&](IncomingMessage& message) {
+    const ByteCount before = message.body_arrived();
+    Result<void> result = take(message);
+    body_bytes_received_ += message.body_arrived() - before;
+    return result;
+  };
   if (mine(exchange)) {
     const auto found = initiated_.find(exchange);
     if (found == initiated_.end()) {
@@ -156,7 +162,7 @@ Result<void> Exchanges::handle_part(wire::ExchangeId exchange, const Take& take)
       return {};
     }
     IncomingMessage& reply = found->second.reply;
-    TUSK_TRY(take(reply));
+    TUSK_TRY(taken(reply));
     if (reply.complete()) {
       events_.push_back(ReplyArrived{exchange, reply.header(), reply.body_size()});
       unsent_bytes_ -= found->second.request.unsent();
@@ -167,7 +173,7 @@ Result<void> Exchanges::handle_part(wire::ExchangeId exchange, const Take& take)
   TUSK_ASSIGN(Accepted * accepted, accept(exchange));
   if (!accepted || accepted->delivered) return {};
   IncomingMessage& request = accepted->request;
-  TUSK_TRY(take(request));
+  TUSK_TRY(taken(request));
   TUSK_TRY(account(*accepted));
   if (request.complete()) {
     accepted->delivered = true;
@@ -210,6 +216,8 @@ void Exchanges::finish_accepted(wire::ExchangeId exchange) {
   if (found->second.reply) {
     --answered_;
     answer_header_bytes_ -= found->second.reply->header_size();
+    // A peer that lets nothing go out could ask and cancel for ever.
+    fresh(found->second.reply->priority()).answers.erase(exchange);
   }
   accepted_.erase(found);
   ++ended_exchanges_;
@@ -229,18 +237,6 @@ OutgoingMessage* Exchanges::find_outgoing(wire::ExchangeId exchange, bool** queu
   if (found == accepted_.end() || !found->second.reply) return nullptr;
   if (queued_for_repair) *queued_for_repair = &found->second.queued_for_repair;
   return &*found->second.reply;
-}
-
-// Answers in the order in which they were asked for, as far as it has not gone out yet: what is answered by
-// several threads is answered in some other order, and a reader in order would wait for the last of all that
-// was asked for ahead of it.
-void Exchanges::queue(wire::ExchangeId exchange, wire::Priority priority) {
-  auto& fresh = fresh_[static_cast<std::size_t>(priority)];
-  auto place = fresh.end();
-  while (!mine(exchange) && place != fresh.begin() && !mine(*std::prev(place)) &&
-         index(exchange) < index(*std::prev(place)))
-    --place;
-  fresh.insert(place, exchange);
 }
 
 bool Exchanges::has_outgoing() const {
@@ -287,13 +283,17 @@ std::optional<Exchanges::Outgoing> Exchanges::next_outgoing(std::size_t room) {
     if (queued) *queued = false;
     repair_.pop_front();
   }
-  for (auto& queue : fresh_) {
-    while (!queue.empty()) {
-      const wire::ExchangeId exchange = queue.front();
+  for (Fresh& fresh : fresh_) {
+    while (!fresh.empty()) {
+      const bool request = !fresh.requests.empty();
+      const wire::ExchangeId exchange = request ? fresh.requests.front() : *fresh.answers.begin();
       OutgoingMessage* message = find_outgoing(exchange, nullptr);
       const auto position = message ? message->next_unsent() : std::nullopt;
       if (position) return cut(exchange, *message, *position, false, room);
-      queue.pop_front();
+      if (request)
+        fresh.requests.pop_front();
+      else
+        fresh.answers.erase(fresh.answers.begin());
     }
   }
   return std::nullopt;

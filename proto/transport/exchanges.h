@@ -2,14 +2,15 @@
 // (docs/PROTOCOL.md, "Exchanges"): a request message out, a reply message back, in any order, thousands
 // at once. Keeps credit, schedules what goes out next, and rebuilds what comes in.
 //
-// Scheduling: what was lost first, then interactive, bulk and background; within a class first come,
-// first served. Pure state: no sockets, clock or threads.
+// Scheduling: what was lost first, then interactive, bulk and background; within a class requests, then
+// answers, each first come, first served. Pure state: no sockets, clock or threads.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <variant>
 
@@ -124,6 +125,8 @@ class Exchanges {
 
   // Bytes accepted by open() and reply() that never went out yet: lets a server hold back disk reads.
   [[nodiscard]] ByteCount unsent_bytes() const { return unsent_bytes_; }
+  // Bytes of bodies that came, each once: neither repeats nor parity.
+  [[nodiscard]] ByteCount body_bytes_received() const { return body_bytes_received_; }
   [[nodiscard]] std::size_t open_count() const { return initiated_.size() + waiting_.size(); }
   // Of the peer's exchanges: those not answered yet, or whose answer it has not acknowledged.
   [[nodiscard]] std::size_t served_count() const { return accepted_.size(); }
@@ -152,6 +155,15 @@ class Exchanges {
     bool delivered = false;   // handed to the layer above
     bool queued_for_repair = false;
   };
+  // What has not all gone out for the first time. Answers go in the order in which they were asked for: what
+  // is answered by several threads is answered in some other order, and a reader in order would wait for the
+  // last of all that was asked for ahead of it.
+  struct Fresh {
+    std::deque<wire::ExchangeId> requests;
+    std::set<wire::ExchangeId> answers;  // those of the peer's exchanges only that still are
+
+    [[nodiscard]] bool empty() const { return requests.empty() && answers.empty(); }
+  };
   struct Waiting {
     wire::ExchangeId exchange;
     SharedBytes header;
@@ -173,7 +185,7 @@ class Exchanges {
   template <class Take>
   [[nodiscard]] Result<void> handle_part(wire::ExchangeId exchange, const Take& take);
   void finish_accepted(wire::ExchangeId exchange);
-  void queue(wire::ExchangeId exchange, wire::Priority priority);
+  [[nodiscard]] Fresh& fresh(wire::Priority priority) { return fresh_[static_cast<std::size_t>(priority)]; }
   OutgoingMessage* find_outgoing(wire::ExchangeId exchange, bool** queued_for_repair);
   [[nodiscard]] std::optional<Outgoing> cut(wire::ExchangeId exchange, OutgoingMessage& message,
                                             const OutgoingMessage::Position& position, bool lost,
@@ -193,7 +205,7 @@ class Exchanges {
   IntervalSet finished_;  // indexes of the peer's exchanges that are over
 
   std::deque<wire::ExchangeId> repair_;
-  std::array<std::deque<wire::ExchangeId>, wire::kPriorityCount> fresh_;
+  std::array<Fresh, wire::kPriorityCount> fresh_;
   std::deque<wire::ExchangeId> unprotected_;  // in the order in which they went out
 
   // What the peer grants, and what of it is used.
@@ -212,6 +224,7 @@ class Exchanges {
 
   std::deque<ExchangeEvent> events_;
   ByteCount unsent_bytes_ = 0;
+  ByteCount body_bytes_received_ = 0;
 };
 
 }  // namespace tusk::transport

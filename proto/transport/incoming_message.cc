@@ -36,7 +36,7 @@ Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& fram
   if (!header_received_.covers(frame.offset, end)) {
     place_bytes(frame.data, frame.offset, header_.bytes);
     header_received_.add(frame.offset, end);
-    if (header_received_.intervals().size() > kRunsMax)
+    if (header_received_.intervals().size() > runs_max(header_received_.back().end))
       return fail(ErrorCode::kMalformed, "a message in too many pieces");
   }
   return {};
@@ -60,8 +60,8 @@ Result<void> IncomingMessage::handle_body(const wire::BodyFrame& frame) {
   if (!knows_sizes() && !fixed_place_) make_room(std::min(room_max, std::bit_ceil(std::max(end, kRoomMin))));
   // Bytes that came before are the same; writing them again would race with nobody, so no gaps are sought.
   place_bytes(frame.data, frame.offset, place_.bytes);
-  body_received_.add(frame.offset, end);
-  if (body_received_.intervals().size() > kRunsMax)
+  body_arrived_ += body_received_.add(frame.offset, end);
+  if (body_received_.intervals().size() > runs_max(body_received_end()))
     return fail(ErrorCode::kMalformed, "a message in too many pieces");
   restore();
   return {};
@@ -81,6 +81,7 @@ Result<void> IncomingMessage::handle_parity(const wire::ParityFrame& frame, Pari
 void IncomingMessage::restore() {
   if (!parity_ || !knows_sizes()) return;
   parity_->restore(place_.bytes.first(body_size_), body_received_);
+  body_arrived_ = body_received_.total();
   if (parity_->empty() || body_received_.covers(0, body_size_)) parity_.reset();
 }
 

@@ -16,9 +16,12 @@ namespace tusk::transport {
 
 class IncomingMessage {
  public:
-  // Runs of bytes between which others are still missing. A full body in the smallest datagrams has at
-  // most 1800; a peer that leaves more holes does so to make every further piece expensive.
-  static constexpr std::size_t kRunsMax = 8192;
+  // Runs of bytes between which others are still missing: every second piece of a message in the smallest
+  // datagrams makes half as many. A peer that leaves more holes does so to make every further piece
+  // expensive, and to have us remember them.
+  [[nodiscard]] static constexpr std::size_t runs_max(ByteCount end) {
+    return 16 + static_cast<std::size_t>(end / 512);
+  }
 
   // `place`: where the body goes, at most that many bytes; nullopt: fresh memory of the size the header
   // names, or, while the header is missing, at most twice as much as what came demands. `allocate` must
@@ -41,6 +44,8 @@ class IncomingMessage {
   }
   [[nodiscard]] ByteCount size() const { return header_size_ + body_size_; }
   [[nodiscard]] ByteCount body_size() const { return body_size_; }
+  // Bytes of the body that are there; what parity restored is.
+  [[nodiscard]] ByteCount body_arrived() const { return body_arrived_; }
   // One past the last body byte that came.
   [[nodiscard]] ByteCount body_received_end() const {
     return body_received_.empty() ? 0 : body_received_.back().end;
@@ -69,6 +74,7 @@ class IncomingMessage {
   wire::Priority priority_ = wire::Priority::kInteractive;
   IntervalSet header_received_;
   IntervalSet body_received_;
+  ByteCount body_arrived_ = 0;              // the sum of it
   std::unique_ptr<IncomingParity> parity_;  // nullptr: none
 };
 

@@ -10,6 +10,9 @@ namespace {
 // The peer's acknowledgement delay is bounded by AckTracker::kDelayMax on its side.
 constexpr Duration kPeerAckDelayMax = AckTracker::kDelayMax;
 
+// A hundred years.
+constexpr std::uint64_t kReceiverClockMaxUs = 3'155'760'000'000'000;
+
 // No more than the peer may wait, and no more than leaves the path as long as it was ever seen (RFC 9002
 // §5.3): else a peer could have us believe in any round trip. Who sends little gets late acknowledgements
 // only; where the path is shorter than is known, these are no queue.
@@ -19,6 +22,11 @@ Duration believed_delay(const wire::AckFrame& ack, Duration raw, const RttEstima
   const Duration at_least = std::min(raw, rtt.minimum());
   return rtt.has_sample() ? std::min(delay, raw - at_least) : Duration(0);
 }
+// Of a clock that a peer may have made up.
+Duration from_microseconds(std::uint64_t us) {
+  return std::chrono::microseconds(std::min(us, kReceiverClockMaxUs));
+}
+
 // Differences of the receiver's clock beyond this are no measurement; they would overflow a Duration.
 constexpr std::uint64_t kReceiverElapsedMaxUs = 3'600'000'000;
 
@@ -75,6 +83,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
     if (first >= end) continue;
     for (const Interval& fresh : acked_.gaps(first, end)) {
       for (std::uint64_t n = fresh.begin; n < fresh.end; ++n) {
+        if (at(n).state == State::kSkipped) return false;
         if (at(n).state == State::kUntracked) continue;
         if (!newest || n > *newest) newest = n;
         acknowledge(now, n, rtt, outcome);
@@ -92,6 +101,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       const Duration raw = now - packet.sent_at;
       outcome.event.rtt = raw - believed_delay(ack, raw, rtt);
       rtt.add(now, outcome.event.rtt);
+      outcome.arrival = {packet.sent_at, from_microseconds(ack.received_at_us)};
       outcome.event.train =
           train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);
     }
@@ -101,6 +111,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
     if (packet.delivered >= round_end_delivered_) {
       round_end_delivered_ = delivered_;
       outcome.event.round_ended = true;
+      end_round();
     }
   }
   if (ack.congestion_marks > congestion_marks_) {
@@ -121,6 +132,7 @@ void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEsti
   if (packet.state == State::kLost) {
     // Late, not lost: wait longer for others before giving them up.
     ++spurious_total_;
+    late_in_round_ = true;
     reordering_extra_ = std::max(reordering_extra_, (now - packet.sent_at - rtt.smoothed()) * 5 / 4);
   } else {
     in_flight_ -= packet.size;
@@ -137,6 +149,14 @@ void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEsti
     watched_acked_next_ = std::max(watched_acked_next_, number + 1);
   }
   append_frames(packet, outcome.acked);
+}
+
+void SentPackets::end_round() {
+  if (late_in_round_)
+    in_order_rounds_ = 0;
+  else if (lost_in_round_ && ++in_order_rounds_ % kInOrderRounds == 0)
+    reordering_extra_ /= 2;
+  late_in_round_ = lost_in_round_ = false;
 }
 
 void SentPackets::sample_rate(TimePoint now, const SentPacket& newest, const wire::AckFrame& ack,
@@ -198,6 +218,7 @@ void SentPackets::lose(TimePoint now, std::uint64_t number, Outcome& outcome) {
   if (packet.mtu_probe) return;
   if (packet.size >= watched_size_ && number >= watched_acked_next_) outcome.full_size_swallowed = true;
   ++lost_total_;
+  lost_in_round_ = true;
   ++outcome.event.lost_packets;
   outcome.event.lost_bytes += packet.size;
 }
@@ -209,6 +230,7 @@ void SentPackets::forget_settled(TimePoint now, const RttEstimator& rtt) {
     const SentPacket& oldest = packets_.front();
     if (oldest.state == State::kOutstanding) break;
     if (oldest.state == State::kLost && oldest.lost_at > remember_since) break;
+    if (oldest.state == State::kSkipped && base_ >= ack_next_) break;
     packets_.pop_front();
     ++base_;
   }

@@ -2,15 +2,18 @@
 //
 // Loss is told by time, not by counting (RACK, RFC 8985): a packet is lost when one sent after it has
 // been acknowledged and a round trip plus the reordering window has passed since it was sent. The
-// window starts small and grows when a packet thought lost is acknowledged after all. When nothing
-// follows to reveal a loss, a probe timeout sends a packet that must be acknowledged (RFC 9002 §6.2).
+// window starts small, grows when a packet thought lost is acknowledged after all, and shrinks again when
+// none was for a while. When nothing follows to reveal a loss, a probe timeout sends a packet that must be
+// acknowledged (RFC 9002 §6.2).
+//
+// Now and then a number is left out: who acknowledges it acknowledges what it has not got, to be sent more
+// than the path carries (RFC 9000 §21.4).
 //
 // Packet numbers never repeat; what was lost is sent again as content, in a new packet.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -46,7 +49,7 @@ struct SentFrame {
 };
 
 struct SentPacket {
-  enum class State : std::uint8_t { kUntracked, kOutstanding, kAcked, kLost };
+  enum class State : std::uint8_t { kUntracked, kSkipped, kOutstanding, kAcked, kLost };
   TimePoint sent_at{};
   std::uint32_t size = 0;  // bytes of the datagram
   State state = State::kUntracked;
@@ -69,12 +72,22 @@ class SentPackets {
   static constexpr int kOutageProbes = 3;
   // Lost packets are remembered this many smoothed round trips, to notice that they were only late.
   static constexpr int kRememberLostRtts = 3;
+  // Rounds with losses of which none was only late, after which the reordering window is halved (as in
+  // RFC 8985 §6.2).
+  static constexpr int kInOrderRounds = 16;
 
   // Outcomes of handle_ack and handle_timeout, in order.
   struct Outcome {
     std::vector<SentFrame> acked;
     std::vector<SentFrame> lost;
     AckEvent event;  // for the congestion controller
+    // Of the largest packet that is acknowledged, if it is news: when it left, and arrived by the receiver's
+    // clock.
+    struct Arrival {
+      TimePoint sent_at;
+      Duration at;
+    };
+    std::optional<Arrival> arrival;
     bool any_acked = false;
     bool full_size_acked = false;  // a packet of the size being watched, or larger
     // Likewise lost, and none of that size sent after it has arrived: what loses at random does not
@@ -92,6 +105,9 @@ class SentPackets {
 
   // Records the packet next_number(). `frames` empty: not ack-eliciting, only the number is used up.
   void record(TimePoint now, std::uint32_t size, std::vector<SentFrame>& frames, bool app_limited);
+
+  // Leaves the number next_number() out.
+  void skip() { packets_.emplace_back().state = State::kSkipped; }
 
   // False: the peer acknowledges what was never sent; it is broken.
   [[nodiscard]] bool handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstimator& rtt,
@@ -128,7 +144,8 @@ class SentPackets {
   void acknowledge(TimePoint now, std::uint64_t number, const RttEstimator& rtt, Outcome& outcome);
   void sample_rate(TimePoint now, const SentPacket& newest, const wire::AckFrame& ack, Duration rtt_min,
                    Outcome& outcome);
-  void note_gaps(std::uint64_t old_next, std::uint64_t largest);
+  void note_gaps(std::uint64_t old_next, std::uint64_t next);
+  void end_round();
   void detect_losses(TimePoint now, const RttEstimator& rtt, Outcome& outcome);
   void lose(TimePoint now, std::uint64_t number, Outcome& outcome);
   void forget_settled(TimePoint now, const RttEstimator& rtt);
@@ -157,6 +174,9 @@ class SentPackets {
   std::uint64_t lost_total_ = 0;
   std::uint64_t spurious_total_ = 0;
   Duration reordering_extra_{};
+  bool late_in_round_ = false;
+  bool lost_in_round_ = false;
+  int in_order_rounds_ = 0;  // with losses, since one was only late
   TrainEstimator train_;
 
   std::uint32_t watched_size_ = 0;

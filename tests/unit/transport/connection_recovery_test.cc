@@ -198,6 +198,17 @@ TEST_F(ConnectionTest, ChallengesAreRepeatedAndThenGivenUp) {
   EXPECT_THAT(events(), ElementsAre("path failed"));
 }
 
+TEST_F(ConnectionTest, ChallengesThatMayNotGoOutAreGivenUpToo) {
+  settle();
+  connection_.challenge_path(now_);
+  const TimePoint end = now_ + 5s;
+  while (connection_.path_challenge_pending() && now_ < end) {
+    wait(250ms);
+    connection_.handle_timeout(now_);
+  }
+  EXPECT_THAT(events(), ElementsAre("path failed"));
+}
+
 // ---------------------------------------------------------------- datagram sizes
 
 TEST_F(ConnectionTest, TheMtuIsProbedAtTheStartAndUsedWhenAcknowledged) {

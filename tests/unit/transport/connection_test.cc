@@ -256,6 +256,31 @@ TEST_F(ClientConnectionTest, PingsWhenNothingElseIsSaid) {
   EXPECT_THAT(frames(), Contains("PING"));
 }
 
+// So that many clients wake their server together.
+TEST_F(ClientConnectionTest, PingsWhenAQuarterOfASecondBeginsAtTheServer) {
+  settle();
+  for (const Duration arrived : {123'456'789us, 500'000us, 123'700'001us}) {
+    send_something();
+    const TimePoint sent_at = now_;
+    wait(100ms);
+    wire::AckFrame ack;
+    const std::uint64_t last = connection_.sent_packets().next_number().value() - 1;
+    ack.ranges.push_back({PacketNumber(last), PacketNumber(last)});
+    ack.received_at_us = static_cast<std::uint64_t>(arrived / 1us);
+    receive({ack});
+    (void)packets();
+    const Duration later = connection_.next_timeout() - sent_at;
+    EXPECT_GT(later, 9'700ms);
+    EXPECT_LE(later, 10s);
+    EXPECT_EQ((arrived + later) % 250ms, 0ms);
+    now_ = connection_.next_timeout();
+    connection_.handle_timeout(now_);
+    EXPECT_THAT(frames(), Contains("PING"));
+    wait(100ms);
+    acknowledge_all();
+  }
+}
+
 TEST_F(ClientConnectionTest, PingsSoonerWhileItWaitsForAnAnswer) {
   settle();
   open();
@@ -324,6 +349,19 @@ TEST_F(ConnectionTest, TokensAreSentOnce) {
   EXPECT_THAT(frames(),
               ElementsAre("ADDRESS_TOKEN " + golden::to_hex(token), "RESET_TOKEN " + golden::to_hex(token)));
   EXPECT_THAT(frames(), IsEmpty());
+}
+
+TEST_F(ConnectionTest, ALostResetTokenIsSaidAgain) {
+  settle();
+  const Bytes token = counting_bytes(16);
+  connection_.send_reset_token(token);
+  const std::uint64_t number = number_of_packet_with("RESET_TOKEN");
+  send_something();
+  wait(100ms);
+  acknowledge_all_but(number);
+  wait(100ms);
+  connection_.handle_timeout(now_);
+  EXPECT_THAT(frames(), Contains("RESET_TOKEN " + golden::to_hex(token)));
 }
 
 // ---------------------------------------------------------------- as a state machine

@@ -165,6 +165,7 @@ TEST_F(ExchangesTest, PiecesMayComeInAnyOrderAndTwice) {
   for (int repeat = 0; repeat < 2; ++repeat)
     for (const SentPiece& piece : pieces) ASSERT_TRUE(deliver(server_, piece));
   EXPECT_THAT(server_.events(), ElementsAre("request 0")) << "told once";
+  EXPECT_EQ(server_.exchanges.body_bytes_received(), 5000u) << "counted once";
 }
 
 TEST_F(ExchangesTest, RepliesMayComeBeforeTheRequestIsAcknowledged) {
@@ -267,6 +268,20 @@ TEST_F(ExchangesTest, AnswersGoOutInTheOrderOfTheirQuestionsAsFarAsTheyAreThere)
   const auto sent = take_all(server_);
   EXPECT_EQ(sent.front().exchange, asked[0]);
   EXPECT_TRUE(std::ranges::is_sorted(sent, {}, &SentPiece::exchange));
+}
+
+TEST_F(ExchangesTest, AnswersThatNobodyWantsAnyMoreWaitForNothing) {
+  for (int i = 0; i < 100; ++i) {
+    const auto call = client_.open({.room_for_reply = 3000, .priority = Priority::kBulk});
+    to_server();
+    server_.reply(call, 3000);
+    client_.exchanges.cancel(call);
+    while (const auto cancel = client_.exchanges.poll_cancel())
+      ASSERT_TRUE(server_.exchanges.handle_cancel(*cancel));
+    EXPECT_FALSE(server_.exchanges.has_outgoing()) << "also where nothing may go out for ever";
+  }
+  (void)server_.events();
+  expect_nothing_left();
 }
 
 TEST_F(ExchangesTest, PiecesFitTheRoom) {

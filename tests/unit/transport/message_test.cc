@@ -86,6 +86,7 @@ void expect_arrives(std::uint64_t seed, bool into_a_place) {
   ASSERT_TRUE(in.complete());
   EXPECT_TRUE(equal(in.header(), header));
   EXPECT_TRUE(equal(in.body(), body));
+  EXPECT_EQ(in.body_arrived(), body.size()) << "each byte once";
   EXPECT_EQ(in.reply_capacity(), 77u);
 }
 
@@ -223,11 +224,31 @@ TEST(IncomingMessage, AMessageFullOfHolesIsMalformed) {
       return in_body ? message.handle_body(body_frame(offset, data))
                      : message.handle_header(header_frame(100'000, 0, offset, data));
     };
-    for (std::size_t i = 0; i < IncomingMessage::kRunsMax; ++i) ASSERT_TRUE(piece(2 * i)) << i;
-    EXPECT_TRUE(piece(1)) << "filling a hole is welcome";
-    EXPECT_TRUE(piece(90'000));
-    EXPECT_TRUE(is_malformed(piece(90'002)));
+    const std::size_t most = IncomingMessage::runs_max(80'000);
+    ASSERT_TRUE(piece(79'999));
+    for (std::size_t i = 1; i < most; ++i) ASSERT_TRUE(piece(2 * i)) << i;
+    EXPECT_TRUE(piece(3)) << "filling a hole is welcome";
+    EXPECT_TRUE(piece(70'000));
+    EXPECT_TRUE(is_malformed(piece(70'002)));
   }
+}
+
+TEST(IncomingMessage, EverySecondPieceOfTheSmallestDatagramsIsNotTooManyHoles) {
+  const Bytes data = counting_bytes(1190);
+  IncomingMessage message(std::nullopt);
+  for (ByteCount offset = 0; offset + data.size() <= wire::kMessageBodyMax; offset += 2 * data.size())
+    ASSERT_TRUE(message.handle_body(body_frame(offset, data))) << offset;
+}
+
+TEST(IncomingMessage, AFewBytesHaveRoomForFewHoles) {
+  const Bytes data = counting_bytes(1);
+  IncomingMessage message(std::nullopt);
+  Result<void> result;
+  int pieces = 0;
+  for (ByteCount offset = 16'382; result && offset > 0; offset -= 2, ++pieces)
+    result = message.handle_body(body_frame(offset, data));
+  EXPECT_TRUE(is_malformed(result));
+  EXPECT_LE(pieces, 50) << "each further one would move all that came before";
 }
 
 TEST(IncomingMessage, IsCompleteOnlyWithItsLastByte) {

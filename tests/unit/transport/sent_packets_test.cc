@@ -178,6 +178,27 @@ TEST_F(SentPacketsTest, AcknowledgingWhatWasNeverSentIsAnError) {
   EXPECT_TRUE(ack(0));
 }
 
+TEST_F(SentPacketsTest, AcknowledgingANumberThatWasLeftOutIsAnError) {
+  const auto first = send();
+  sent_.skip();
+  const auto second = send();
+  EXPECT_EQ(second, first + 2);
+  wait(100ms);
+  ASSERT_TRUE(ack(first));
+  EXPECT_FALSE(ack(ack_frame({{first, second}}))) << "it was never sent, also when all before it is settled";
+}
+
+TEST_F(SentPacketsTest, ANumberThatWasLeftOutIsForgottenWithThoseAroundIt) {
+  const auto first = send();
+  sent_.skip();
+  const auto second = send();
+  wait(100ms);
+  ASSERT_TRUE(ack(ack_frame({{second, second}, {first, first}})));
+  EXPECT_EQ(sent_.floor(), PacketNumber(second + 1));
+  EXPECT_FALSE(timer_armed()) << "nothing is missing";
+  EXPECT_THAT(lost(), IsEmpty());
+}
+
 TEST_F(SentPacketsTest, AcknowledgementsBelowTheFloorAreIgnored) {
   know_round_trip(10ms);
   ASSERT_GT(sent_.floor().value(), 10u);
@@ -293,6 +314,33 @@ TEST_F(SentPacketsTest, TheWindowGrowsToCoverWhatOnlyCameLate) {
   EXPECT_LE(sent_.reordering_window(rtt_), 18ms) << "and not much more";
   EXPECT_EQ(sent_.in_flight(), 0u) << "a lost packet had left already";
   EXPECT_EQ(sent_.delivered(), 62 * kSize);
+}
+
+TEST_F(SentPacketsTest, TheWindowShrinksAgainWhenNothingCameLateForAWhile) {
+  know_round_trip(100ms);
+  const auto first = send();
+  const auto second = send();
+  wait(100ms);
+  ASSERT_TRUE(ack(second));
+  wait(10ms);
+  timeout();
+  ASSERT_THAT(lost(), ElementsAre(first));
+  wait(80ms);
+  ASSERT_TRUE(ack(ack_frame({{first, second}})));
+  const Duration late = sent_.reordering_window(rtt_);
+  ASSERT_GT(late, 90ms);
+  const auto lossy_rounds = [&](int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      send();
+      answer_the_last_and_give_up_the_rest(send());
+    }
+  };
+  lossy_rounds(SentPackets::kInOrderRounds - 2);
+  EXPECT_GT(sent_.reordering_window(rtt_), late * 9 / 10);
+  lossy_rounds(4);
+  EXPECT_LT(sent_.reordering_window(rtt_), late * 6 / 10);
+  lossy_rounds(5 * SentPackets::kInOrderRounds);
+  EXPECT_EQ(sent_.reordering_window(rtt_), rtt_.smoothed() / 16);
 }
 
 TEST_F(SentPacketsTest, TheWindowNeverExceedsARoundTrip) {

@@ -116,6 +116,7 @@ TEST_F(TailTest, BringsBackWhatWasLost) {
   EXPECT_EQ(requests(), 0);
   EXPECT_EQ(protect(), 1 + 10) << "the header, and parity";
   EXPECT_EQ(requests(), 1);
+  EXPECT_EQ(server_.body_bytes_received(), 256u * 1024) << "what parity restored, too";
 }
 
 TEST_F(TailTest, BringsBackTheHeaderToo) {

@@ -248,6 +248,8 @@ def main():
         for name, line, limit in () if tiny else SHORT:
             cell(f"simulated, {name}", short(name, line, limit, (1 if quick else 3) << 30))
     if "mounted" not in arguments.skip:
+        if "iperf3" in baselines.missing():
+            print(f"beside TCP: {baselines.missing()['iperf3']}")
         for bdp in (1,) if tiny else (1, 4):
             cell(f"interactive, {bdp:g} BDP", interactive(bdp, 7 if tiny else 15))
         for control in () if tiny or "iperf3" in baselines.missing() else baselines.CONTROLS:

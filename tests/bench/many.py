@@ -27,6 +27,7 @@ from lib.measuring import MIB, check_digest, cpu_seconds, make_random_file, memo
 from lib.mounts import DIRECTIONS, INTO, OUT
 from lib.results import Session, common_arguments
 from lib.series import read_series
+from lib.warm_memory import warm_memory
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 from progress import Progress
 
@@ -95,8 +96,9 @@ def busy_mounts(count, size, direction):
             places = {"near": [folder / "near"] * count, "export": [mount.path for mount in mounts]}
             files = [place / f"file{number}" for number, place in enumerate(places[source])]
             copies = [place / f"copy{number}" for number, place in enumerate(places[target])]
-            began = wan.stats()["elapsed_s"]
-            with Progress(wan):
+            # The copies, what the mounts hold, and what their kernel does.
+            with warm_memory(3 * count * size), Progress(wan):
+                began = wan.stats()["elapsed_s"]
                 seconds, looks = copy_all(files, copies, arrived, NICE[direction])
             queue = wan.stats()[way]["queue_ms"]
             for copy, digest in zip(arrived, wanted):

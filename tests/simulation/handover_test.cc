@@ -1,5 +1,6 @@
 // A path that becomes another one under way (Hagernäs 2015: FASP took 5 s to use a capacity that rose): the
-// goodput is near the new limit a second after the change and the drain of what was in flight.
+// goodput is near the new limit a second after the change and the drain of what was in flight, and stays
+// there. What counts is what comes of bodies.
 #include <algorithm>
 #include <cstdio>
 #include <vector>
@@ -26,8 +27,13 @@ class PathThatChanges {
 
   void run_for(Duration time) { network_.run_for(time); }
 
-  // Afterwards the share of the new limit that arrives is measured for two seconds.
-  double share_after(const Line& next) {
+  // The share of the new limit that arrives: in the two seconds that are judged, and in the least of the four
+  // seconds that begin then.
+  struct Goodput {
+    double soon;
+    double least;
+  };
+  Goodput goodput_after(const Line& next) {
     const double narrower = static_cast<double>(line_.rate) / static_cast<double>(next.rate);
     // What stands in the queue leaves at the new rate; of what is on its way what finds room there.
     const Duration stood =
@@ -43,12 +49,16 @@ class PathThatChanges {
     });
     line_ = next;
     network_.run_for(1s + std::max(stood + next.rtt, rest));
-    const Shares shares(network_);
-    network_.run_for(2s);
-    const double share = shares.rates()[0] / (static_cast<double>(next.rate) * (1 - next.loss) * 1434 / 1500);
-    std::printf("  %5lu Mbit/s, %.0f ms: %.1f %% of the limit\n", next.rate / kMbit,
-                to_seconds(next.rtt) * 1e3, 100 * share);
-    return share;
+    std::vector<double> seconds;
+    for (int second = 0; second < 4; ++second) {
+      const Shares shares(network_, Role::kClient, Shares::Of::kBodies);
+      network_.run_for(1s);
+      seconds.push_back(shares.rates()[0] / (static_cast<double>(next.rate) * (1 - next.loss) * 1434 / 1500));
+    }
+    const Goodput goodput{(seconds[0] + seconds[1]) / 2, std::ranges::min(seconds)};
+    std::printf("  %5lu Mbit/s, %.0f ms: %.1f %% of the limit; the least second %.1f %%\n", next.rate / kMbit,
+                to_seconds(next.rtt) * 1e3, 100 * goodput.soon, 100 * goodput.least);
+    return goodput;
   }
 
  private:
@@ -64,42 +74,46 @@ class PathThatChanges {
 
 constexpr double kShareMin = 0.9;
 
+void expect_kept(const PathThatChanges::Goodput& goodput) {
+  EXPECT_GE(goodput.soon, kShareMin);
+  EXPECT_GE(goodput.least, kShareMin);
+}
+
 // Narrow and longer at once, at any time after the last emptying of the queue.
 TEST(Handover, FromWideToNarrowAndBack) {
   constexpr std::uint64_t kSeeds = kSanitized ? 1 : 21;
-  std::vector<double> narrow;
-  std::vector<double> wide;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
     PathThatChanges path({kGbit, 74ms, 0.0006}, seed);
     path.run_for((seed % 5) * 900ms);
-    narrow.push_back(path.share_after({100 * kMbit, 92ms, 0.0013}));
-    path.run_for(3s);
-    wide.push_back(path.share_after({kGbit, 74ms, 0.0006}));
+    const auto narrow = path.goodput_after({100 * kMbit, 92ms, 0.0013});
+    path.run_for(1s);
+    const auto wide = path.goodput_after({kGbit, 74ms, 0.0006});
+    if (kSanitized) continue;  // one seed tells of errors, not of shares
+    expect_kept(narrow);
+    expect_kept(wide);
   }
-  if (kSanitized) return;  // one seed tells of errors, not of shares
-  EXPECT_GE(std::ranges::min(narrow), kShareMin);
-  EXPECT_GE(std::ranges::min(wide), kShareMin);
 }
 
 // The full rate of Hagernäs' first scenario, and back. What stands in the queue there takes a second here.
 TEST(Handover, FromTenGigabitsToAHundredthAndBack) {
   if (kSanitized) GTEST_SKIP() << "skipped, because gigabytes take too long with sanitizers";
   PathThatChanges path({10 * kGbit, 74ms, 0.0006});
-  EXPECT_GE(path.share_after({100 * kMbit, 92ms, 0.0013}), kShareMin);
-  path.run_for(3s);
-  EXPECT_GE(path.share_after({10 * kGbit, 74ms, 0.0006}), kShareMin);
+  expect_kept(path.goodput_after({100 * kMbit, 92ms, 0.0013}));
+  path.run_for(1s);
+  expect_kept(path.goodput_after({10 * kGbit, 74ms, 0.0006}));
 }
 
 TEST(Handover, FromMiddleDownAndThenTenfold) {
   PathThatChanges path({400 * kMbit, 92ms, 0.0006});
-  EXPECT_GE(path.share_after({100 * kMbit, 92ms, 0.0013}), kShareMin);
-  path.run_for(3s);
-  EXPECT_GE(path.share_after({kGbit, 92ms, 0.0006}), kShareMin);
+  expect_kept(path.goodput_after({100 * kMbit, 92ms, 0.0013}));
+  path.run_for(1s);
+  expect_kept(path.goodput_after({kGbit, 92ms, 0.0006}));
 }
 
 TEST(Handover, TheQueueOfALongerPathIsNone) {
   PathThatChanges path({100 * kMbit, 40ms, 0});
-  EXPECT_GE(path.share_after({100 * kMbit, 70ms, 0}), kShareMin);
+  expect_kept(path.goodput_after({100 * kMbit, 70ms, 0}));
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ struct Arguments {
   // Several flows.
   std::string flows;
   bool one_server = false;
+  bool bodies = false;
   std::vector<std::string> turns;
   std::string lasting = "30s";
 };
@@ -305,7 +306,8 @@ int run_flows(const Arguments& arguments) {
       turn(network, turns.front().changes);
       turns.erase(turns.begin());
     }
-    const Shares shares(network);
+    const Shares shares(network, Role::kClient,
+                        arguments.bodies ? Shares::Of::kBodies : Shares::Of::kDatagrams);
     const std::uint64_t dropped = link.statistics().dropped();
     network.run_for(every);
     std::printf("%8.2f", to_seconds(network.elapsed()));
@@ -358,6 +360,8 @@ int main(int argc, char** argv) {
                  "with --flows: a change of the path, as 10s:rate=100mbit,delay=46ms; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--one-server", arguments.one_server, "with --flows: all come from one server to one host");
+  app.add_flag("--bodies", arguments.bodies,
+               "with --flows: counts what comes of files, not what is taken of the line");
   app.add_option("--lasting", arguments.lasting, "how long flows are watched");
   CLI11_PARSE(app, argc, argv);
   if (!arguments.flows.empty()) return tusk::support::run_flows(arguments);

@@ -64,25 +64,21 @@ void SimNetwork::run_to(TimePoint end) {
   for (const auto& pair : pairs_) pair->advance(end);
 }
 
-namespace {
-
-ByteCount bytes_received(const SimWorld& pair, Role receiver) {
-  return pair.connection(receiver)->stats().bytes_received;
+Shares::Shares(const SimNetwork& network, Role receiver, Of of)
+    : network_(network), receiver_(receiver), of_(of), since_(network.now()) {
+  for (const auto& pair : network.pairs()) received_.push_back(received(*pair));
 }
 
-}  // namespace
-
-Shares::Shares(const SimNetwork& network, Role receiver)
-    : network_(network), receiver_(receiver), since_(network.now()) {
-  for (const auto& pair : network.pairs()) received_.push_back(bytes_received(*pair, receiver));
+ByteCount Shares::received(SimPair& pair) const {
+  const transport::ConnectionStats stats = pair.connection(receiver_)->stats();
+  return of_ == Of::kBodies ? stats.body_bytes_received : stats.bytes_received;
 }
 
 std::vector<double> Shares::rates() const {
   std::vector<double> rates;
   const double seconds = to_seconds(network_.now() - since_);
   for (std::size_t i = 0; i < received_.size(); ++i)
-    rates.push_back(static_cast<double>(bytes_received(*network_.pairs()[i], receiver_) - received_[i]) * 8 /
-                    seconds);
+    rates.push_back(static_cast<double>(received(*network_.pairs()[i]) - received_[i]) * 8 / seconds);
   return rates;
 }
 

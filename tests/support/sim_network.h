@@ -52,16 +52,22 @@ class SimNetwork {
 // What each of several flows got of the line in a stretch of time.
 class Shares {
  public:
+  // Datagrams are what it takes of the line; bodies what comes of it, without headers, repeats and parity.
+  enum class Of : std::uint8_t { kDatagrams, kBodies };
   // From now on, of what `receiver` gets: the client, if they fetch.
-  explicit Shares(const SimNetwork& network, transport::Role receiver = transport::Role::kClient);
+  explicit Shares(const SimNetwork& network, transport::Role receiver = transport::Role::kClient,
+                  Of of = Of::kDatagrams);
   // Bit/s of each pair since then, in the order they joined; those that joined later are not among them.
   [[nodiscard]] std::vector<double> rates() const;
   // The same of mounts, in the order of their first pairs.
   [[nodiscard]] std::vector<double> rates_of_mounts() const;
 
  private:
+  [[nodiscard]] ByteCount received(SimPair& pair) const;
+
   const SimNetwork& network_;
   const transport::Role receiver_;
+  const Of of_;
   const TimePoint since_;
   std::vector<ByteCount> received_;
 };

@@ -289,6 +289,12 @@ class Series(unittest.TestCase):
         self.assertAlmostEqual(series.first_time_at(times, counts, 0, 3, 8, 1), 1, places=1)
         self.assertIsNone(series.first_time_at(times, counts, 0, 3, 9, 1))
 
+    def test_the_least_rate_is_that_of_the_worst_window(self):
+        times, counts = [0, 1, 2, 3], [0, 1e6, 1e6, 3e6]
+        self.assertAlmostEqual(series.least_rate(times, counts, 0, 3, 1), 0)
+        self.assertAlmostEqual(series.least_rate(times, counts, 0, 3, 3), 8)
+        self.assertAlmostEqual(series.least_rate(times, counts, 2, 3, 1), 16)
+
     def test_the_rows_of_the_emulator(self):
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("time_s,ba_mbit\n0.100,99.5\n")

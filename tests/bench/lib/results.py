@@ -255,7 +255,8 @@ def commit():
     def git(*arguments):
         return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "proto", "fsclient", "fsserver")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "proto", "fsclient", "fsserver",
+                  "tests/support", "tests/simulation", "tests/system", "tests/bench")
     return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+changes" if changed else "")
 
 

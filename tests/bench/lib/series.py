@@ -61,6 +61,12 @@ def first_time_at(times, counts, start, end, wanted, window, step=0.01):
     return None
 
 
+def least_rate(times, counts, start, end, window, step=0.05):
+    """Mbit/s of the `window` seconds between two times that carried least."""
+    count = max(1, int((end - start - window) / step + 1e-9) + 1)
+    return min(rate_between(times, counts, when, when + window) for when in (start + n * step for n in range(count)))
+
+
 def rates(times, counts, window=0.1):
     """(seconds since the first sample, Mbit/s) for every window: what is drawn."""
     result, when = [], times[0]

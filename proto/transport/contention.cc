@@ -34,8 +34,9 @@ constexpr double kCrowdWeightJoining = 1.0 / 16;
 constexpr double kStrangersQueues = 3;  // as multiples of what ours would keep: more is no start of ours
 constexpr int kJumpQueues = 3;          // usual ones, by which a queue became longer within two rounds
 // Who has next to nothing must not take any queue for that of a hundred flows of ours; also one of several
-// connections may have little because others of its mount have much. So these are sixteen at most.
-constexpr double kGotMin = 0.06;
+// connections may have little because others of its mount have much. So these are sixteen at most, or as many
+// as are known of.
+constexpr double kFlowsMax = 1 / 0.06;
 // Shares of what makes us insist, between which the suspicion grows from nothing to all.
 constexpr double kSuspicionFrom = 0.7;
 constexpr double kSuspicionFull = 0.8;
@@ -68,16 +69,20 @@ constexpr double kGrowthOfMany = 1.03;
 constexpr double kGrowthLeast = 0.001;  // from nothing
 constexpr double kShrink = 0.9;
 
-// The queues that flows of ours would keep of which each had as much: with many, who has more than the others
-// expects less than there is.
-double crowd_of_ours(double got) {
-  constexpr double kMany = 0.12;
-  return (got > kMany ? 1.25 : 1.5) / std::sqrt(got);
+// Flows of ours that there would be if all had as much.
+double flows_of_ours(const Contention::Round& round) {
+  return std::min(round.flows / round.got, std::max(kFlowsMax, round.flows));
+}
+
+// The queues that they would keep: with many, who has more than the others expects less than there is.
+double crowd_of_ours(double flows) {
+  constexpr double kMany = 1 / 0.12;
+  return (flows < kMany ? 1.25 : 1.5) * std::sqrt(flows);
 }
 
 // What they add besides.
-double crowd_of_extras(double got, const Contention::Round& round) {
-  return 1.25 / got * to_seconds(round.extra_queue) / to_seconds(round.usual_queue);
+double crowd_of_extras(double flows, const Contention::Round& round) {
+  return 1.25 * flows * to_seconds(round.extra_queue) / to_seconds(round.usual_queue);
 }
 
 }  // namespace
@@ -112,10 +117,11 @@ void Contention::notice_joins(const Round& round) {
 void Contention::notice(const Round& round) {
   const bool wary = round.now < wary_until_;
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
-  const double got = std::max(round.got, kGotMin);
-  const double ours = round.was_short && !wary
-                          ? std::max(kCrowdedQueuesShort, crowd_of_ours(got) + crowd_of_extras(got, round))
-                          : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(got));
+  const double flows = flows_of_ours(round);
+  const double ours =
+      round.was_short && !wary
+          ? std::max(kCrowdedQueuesShort, crowd_of_ours(flows) + crowd_of_extras(flows, round))
+          : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(flows));
   const bool joining = joining_rounds_ > 0 || round.now < joining_until_;
   const double unwary = joining && queues < kStrangersQueues * ours ? kCrowdWeightJoining : kCrowdWeight;
   const bool overflown = round.now - kept_at_ > kOverflowLong && queues > kOverflowQueues;
@@ -137,7 +143,8 @@ void Contention::notice(const Round& round) {
 void Contention::insist(const Round& round) {
   adapt_share(round);
   ++rounds_;
-  calm_rounds_ = round.queue < round.usual_queue ? calm_rounds_ + 1 : 0;
+  const Duration kept = from_seconds(std::sqrt(round.flows) * to_seconds(round.usual_queue));
+  calm_rounds_ = round.queue < kept ? calm_rounds_ + 1 : 0;
   const bool calm = calm_rounds_ >= kCalmRounds || round.together > kTogetherAll;
   if (!calm && rounds_ <= kInsistRoundsMax) return;
   insisting_ = false;

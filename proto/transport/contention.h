@@ -22,6 +22,7 @@ class Contention {
   struct Round {
     TimePoint now;
     double got = 0;               // share of the capacity that was delivered for us, 0..1
+    double flows = 1;             // that "us" are, all alike: one and its siblings
     Duration queue{};             // that did not go away in this round
     Duration usual_queue{};       // that one flow of ours keeps
     Duration extra_queue{};       // that each of them adds, whatever its share

@@ -52,6 +52,8 @@ constexpr int kBlindRounds = 2;
 constexpr int kFreeRounds = 3;
 constexpr double kFreeGrowth = 1.08;
 constexpr double kTakenAtOnceMax = 2;
+// What one of many takes of it beyond what the others have.
+constexpr double kAheadMost = 1.25;
 
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
@@ -402,24 +404,31 @@ void ModelController::grow_into_free_capacity() {
   free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
   if (free_rounds_ == 0) return trains_.clear();
   if (loss_.policed() || free_rounds_ < kFreeRounds) return;
+  // Where the others do not come along it is no line that is free, but a machine that is busy.
+  if (others_.flows >= kCrowd && goodput_ > kAheadMost * even_rate()) return;
   model_window_ = std::max(model_window_, kFreeGrowth * rate_ * to_seconds(rtt_min_));
   if (!trains_.several() || trains_.safe_rate() < kWorthTaking * rate_) return;
   // Others may see it at the same time: up to a half at once, then twice as much.
   capacity_ = std::max(capacity_, trains_.capacity());
   const double taken =
-      std::min(std::max(kTakenAtOnceMax * rate_, start_part() * capacity_ / 2), trains_.safe_rate());
+      std::min(std::max(kTakenAtOnceMax * rate_, part_of_all() * capacity_ / 2), trains_.safe_rate());
   model_window_ = std::max(model_window_, taken * to_seconds(rtt_min_));
   free_rounds_ = kFreeRounds - 1;
   blind_until_ = round_ + kBlindRounds;
   trains_.clear();
 }
 
+// Siblings are one beside strangers: what counts is what all of them have, and each insists on its part of
+// it.
 void ModelController::insist_if_starved(TimePoint now, Duration queue) {
+  const double part = part_of_all();
+  const double got = others_.flows > 0 ? (others_.rate + rate_) / capacity_ : share_of(rate_);
   const Duration extra = from_seconds(extra_window() / (part_ * capacity_));  // of all flows of a mount
   if (round_queue_.queue() < own_queue() * 3 / 2 + extra) short_queue_at_ = now;
   const Duration remembered = std::max<Duration>(kShortRememberedMin, kShortRememberedRtts * rtt_min_);
   const auto share = contention_.end_round({.now = now,
-                                            .got = std::min(1.0, share_of(rate_)),
+                                            .got = std::min(1.0, got),
+                                            .flows = part_ / part,
                                             .queue = queue,
                                             .usual_queue = usual_queue(),
                                             .extra_queue = extra,
@@ -428,9 +437,9 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .overflow = loss_.pressed_out(round_loss()),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds,
                                             .together = share_of_siblings()});
-  if (contention_.insisted_in_vain()) lower_capacity(std::min(capacity_, rate_ / part_));
+  if (contention_.insisted_in_vain()) lower_capacity(std::min(capacity_, rate_ / part));
   if (share)
-    model_window_ = std::max(model_window_, *share * part_ * capacity_ * to_seconds(rtt_min_ + queue));
+    model_window_ = std::max(model_window_, *share * part * capacity_ * to_seconds(rtt_min_ + queue));
 }
 
 // After a round in which a good part of the line was left free, a queue has become less. If nothing has
@@ -541,7 +550,7 @@ void ModelController::enter(State state) {
   if (state == State::kSteady && state_ != State::kEmpty) {
     // A busy machine did not send what trains showed to be free; a full window would have had that.
     const double started =
-        std::min(rate_ / filled_, std::max(round_rate_, start_part() * trains_.safe_rate()));
+        std::min(rate_ / filled_, std::max(round_rate_, part_of_all() * trains_.safe_rate()));
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();

@@ -71,7 +71,7 @@ class ModelController final : public CongestionController {
   void end_round(const AckEvent& event, RttEstimator& rtt);
   void raise_startup_cap();
   [[nodiscard]] double start_rate() const;
-  [[nodiscard]] double start_part() const;
+  [[nodiscard]] double part_of_all() const;
   void tell_siblings(TimePoint now, Duration queue);
   [[nodiscard]] double share_of_siblings() const;
   [[nodiscard]] bool siblings_fill() const;  // the line, together with this flow

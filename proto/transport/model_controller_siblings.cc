@@ -40,8 +40,8 @@ void ModelController::meet(std::shared_ptr<Siblings> siblings) {
   others_ = {};
 }
 
-// What it starts with of the line: its part of what all that are here should have.
-double ModelController::start_part() const {
+// Its part of what all that are here should have.
+double ModelController::part_of_all() const {
   return part_ / (others_.flows > 0 ? std::max(1.0, others_.parts + part_) : 1);
 }
 

@@ -49,8 +49,8 @@ void ModelController::raise_startup_cap() {
 // are believed without what is else taken off for the receiver's noise.
 double ModelController::start_rate() const {
   const double safe = trains_.safe_rate();
-  if (trains_.capacity() < kRememberedAgrees * remembered_) return start_part() * safe;
-  return start_part() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
+  if (trains_.capacity() < kRememberedAgrees * remembered_) return part_of_all() * safe;
+  return part_of_all() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
 }
 
 // More is lost than any path loses by itself: the trains said too much.
@@ -68,12 +68,12 @@ void ModelController::end_startup_round() {
     return enter(State::kDrain);
   }
   // The path carries what trains said it would, and they say no more.
-  const bool more = start_part() * trains_.safe_rate() > kWorthTaking * round_rate_;
+  const bool more = part_of_all() * trains_.safe_rate() > kWorthTaking * round_rate_;
   if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
     // Less was sent than the line carries: what was lost of that, it loses by itself.
     loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
     enter(State::kSteady);
-    model_window_ = std::max(model_window_, start_part() * trains_.capacity() * to_seconds(rtt_min_));
+    model_window_ = std::max(model_window_, part_of_all() * trains_.capacity() * to_seconds(rtt_min_));
     // The round that begins is of what was sent before; the next one tells what the line made of this.
     blind_until_ = round_ + 1;
     return;

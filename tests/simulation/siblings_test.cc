@@ -148,6 +148,34 @@ TEST(SomeOfOneServer, WhoAsksForLittleHoldsNobodyBack) {
   EXPECT_GE(rates[0] + rates[1], (kSanitized ? 80 : 84) * kMbit);  // 89 if they did not know of each other
 }
 
+// Beside a stranger they are one together: each fighting for a half of the line had four of them 5 to 40 % of
+// it, and BBR the fifth of it that was left.
+TEST(SomeOfOneServer, BesideAStrangerTheyHaveAHalfTogetherAndEachTheSame) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because minutes of five flows take too long with sanitizers";
+  for (const auto other : {transport::CongestionKind::kBbr, transport::CongestionKind::kCubic}) {
+    SimOptions options = symmetric_path(100 * kMbit, 50ms, 0, 50ms, 3);
+    options.handshake_rtt = 50ms;
+    SimNetwork network(options);
+    network.serve_from_one();
+    const auto join = [&](transport::CongestionKind kind) {
+      network.join(kind).traffic().stream(1000 * kGiB, 16 * kMiB, Kind::kFetch);
+    };
+    for (int flow = 0; flow < 4; ++flow) join(transport::CongestionKind::kModel);
+    network.run_for(3s);
+    join(other);
+    network.run_for(12s);
+    const Shares shares(network);
+    network.run_for(20s);
+    std::vector<double> ours = shares.rates();
+    const double theirs = ours.back();
+    ours.pop_back();
+    std::printf("  ours %.1f Mbit/s together, the least %.2f of the most; the other %.1f\n",
+                sum_of(ours) / 1e6, least_to_most(ours), theirs / 1e6);
+    EXPECT_GE(std::min(sum_of(ours), theirs), 30 * kMbit);
+    EXPECT_GE(least_to_most(ours), 0.75);
+  }
+}
+
 // All see the bare path when the queue is emptied, however many they are.
 TEST_P(OneServer, TheBaseRoundTripStaysWhatItIs) {
   join(kSanitized ? 8 : 64);

@@ -181,7 +181,7 @@ bool Filesystem::append_making(const Asker& asker, const Standing& standing, con
   names_.changed(*directory, name, inode, standing.told);
   assume_changed(*directory, standing, S_ISDIR(attributes_of(*inode).mode) ? 1 : 0);
   auto answered = [this, directory, name, inode, told = standing.told,
-                   in_log](const Result<schema::Reply>& reply) {
+                   in_log](const Result<schema::Reply>& reply, const std::string&) {
     const schema::Node* node = nullptr;
     if (reply) node = reply->has_open() ? &reply->open().node() : &reply->node().node();
     if (reply && node->handle().empty())
@@ -336,7 +336,7 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   const auto in_log = std::pair(facts_.begin_entry(directory), facts_.begin_entry(removed));
   if (open_without_server(*removed)) return false;  // from here on nobody opens it so (open_meanwhile)
   auto answered = [this, directory, name, removed, told = standing->told,
-                   in_log](const Result<schema::Reply>& reply) {
+                   in_log](const Result<schema::Reply>& reply, const std::string&) {
     if (!reply) return not_done(directory, name, reply.error());
     if (reply->remove().has_attr())
       facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
@@ -389,7 +389,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
                                  facts_.begin_entry(replaced)};
   if (replaced && open_without_server(*replaced)) return false;
   auto answered = [this, from, old_name, to, new_name, moved, replaced, started = core_.scheduler.now(),
-                   in_log](const Result<schema::Reply>& reply) {
+                   in_log](const Result<schema::Reply>& reply, const std::string&) {
     if (reply && reply->rename().has_moved())
       facts_.learn_logged(*moved, reply->rename().moved().attr(), Told(started, *reply, {}));
     else
@@ -472,7 +472,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     inode->log.show_no_other_times();
     core_.loans.withdraw_locked(*inode);
   }
-  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply) {
+  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply, const std::string&) {
     if (reply) return facts_.learn_logged(*inode, reply->attr().attr(), Told(started, *reply, {}));
     core_.last_error.set("attributes that were answered before could not be set: " + reply.error().message());
     const std::lock_guard lock(inode->mutex);
@@ -502,7 +502,7 @@ void Filesystem::no_more_ours_alone(const InodePointer& inode) {
 void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
   schema::Request entry;
   entry.mutable_close()->set_open_id(open_id);
-  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {}, [](const Result<schema::Reply>&) {}))
+  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {}, [](const Result<schema::Reply>&, const std::string&) {}))
     return;
   core_.log.when_answered([this, entry = std::move(entry)]() mutable {
     remote_.ask({}, std::move(entry), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});

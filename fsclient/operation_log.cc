@@ -151,6 +151,7 @@ void OperationLog::arrived(std::uint64_t number, Result<rpc::CallReply> reply) {
     const std::lock_guard lock(mutex_);
     Batch& batch = batches_.at(number);
     batch.ended = true;
+    batch.boot_id = remote_.boot_id();
     if (!reply) {
       batch.reply = std::unexpected(reply.error());
     } else if (static_cast<std::size_t>(reply->message.log().replies_size()) != batch.entries.size()) {
@@ -194,14 +195,14 @@ void OperationLog::answer(Batch& batch) {
     // What it holds goes with it: an inode's count of entries must not outlast them.
     Answer done = std::move(batch.entries[i].done);
     if (!*batch.reply) {
-      done(std::unexpected(batch.reply->error()));
+      done(std::unexpected(batch.reply->error()), batch.boot_id);
       continue;
     }
     schema::Reply& reply = *(*batch.reply)->mutable_log()->mutable_replies(static_cast<int>(i));
     if (reply.error() != 0)
-      done(fail(static_cast<ErrorCode>(reply.error()), reply.message()));
+      done(fail(static_cast<ErrorCode>(reply.error()), reply.message()), batch.boot_id);
     else
-      done(std::move(reply));
+      done(std::move(reply), batch.boot_id);
   }
 }
 

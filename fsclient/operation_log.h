@@ -33,7 +33,9 @@ namespace tusk::client {
 
 class OperationLog {
  public:
-  using Answer = std::move_only_function<void(Result<schema::Reply>)>;
+  // `boot_id`: of the server machine that made it, which may have been restarted since: answers wait for
+  // those before them.
+  using Answer = std::move_only_function<void(Result<schema::Reply>, const std::string& boot_id)>;
   using Task = std::move_only_function<void()>;
   using GaveUp = std::move_only_function<void(const Error&)>;
 
@@ -123,6 +125,7 @@ class OperationLog {
     std::vector<Entry> entries;
     bool ended = false;  // its call: it does not come to the server again
     std::optional<Result<schema::Reply>> reply;
+    std::string boot_id;  // of the server machine when the reply came
   };
   struct Waiter {
     std::uint64_t number = 0;  // every LOG up to it

@@ -194,10 +194,10 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
   request.priority = rpc::Priority::kBulk;
   core_.remote.transfer(std::move(request), schema::Reply::kWrite,
                         [this, inode, write = std::move(write), started](Result<rpc::CallReply> reply) {
+                          const Way way{.by_log = false, .boot_id = core_.remote.boot_id()};
                           if (!reply)
-                            return finish(inode, write, started, std::unexpected(reply.error()), false);
-                          finish(inode, write, Told(started, reply->message, {}), reply->message.write(),
-                                 false);
+                            return finish(inode, write, started, std::unexpected(reply.error()), way);
+                          finish(inode, write, Told(started, reply->message, {}), reply->message.write(), way);
                         });
 }
 
@@ -316,11 +316,12 @@ bool WriteBehind::append_to_log(const OperationLog::Naming& naming, const std::s
   const auto outgoing = std::make_shared<OutgoingWrite>(std::move(write));
   const TimePoint started = core_.scheduler.now();
   auto answered = [this, inode, outgoing, started,
-                   in_log = facts_.begin_entry(inode)](Result<schema::Reply> reply) {
-    if (!reply) return finish(inode, *outgoing, started, std::unexpected(reply.error()), true);
+                   in_log = facts_.begin_entry(inode)](Result<schema::Reply> reply, const std::string& boot_id) {
+    const Way way{.by_log = true, .boot_id = boot_id};
+    if (!reply) return finish(inode, *outgoing, started, std::unexpected(reply.error()), way);
     const Told told(started, *reply, {});
     facts_.learn_logged(*inode, reply->write().attr(), told);
-    finish(inode, *outgoing, told, reply->write(), true);
+    finish(inode, *outgoing, told, reply->write(), way);
   };
   if (core_.log.append(naming, exclusive, {}, std::move(entry), bytes, std::move(answered))) return true;
   // Taken back meanwhile: behind what is in the log it goes as any other.
@@ -355,7 +356,7 @@ void WriteBehind::handle_arrival(const std::shared_ptr<Inode>& inode) {
 // ---------------------------------------------------------------- answers
 
 void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
-                         const Result<schema::WriteReply>& reply, bool by_log) {
+                         const Result<schema::WriteReply>& reply, const Way& way) {
   Deferred after;
   const std::lock_guard lock(inode->mutex);
   FileState& file = *inode->file;
@@ -363,10 +364,10 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   file.last_write = core_.scheduler.now();
   if (reply) {
     core_.counters.sent += write.range.size();
-    learn_written(*inode, write, *reply, told, by_log);
+    learn_written(*inode, write, *reply, told, way);
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error());
-    if (by_log) failed_at_ = core_.scheduler.now();
+    if (way.by_log) failed_at_ = core_.scheduler.now();
     if (file.data.all_settled()) file.written_end = 0;  // how far the file reaches now the server tells
     after.add([this, id = inode->id] {
       core_.scheduler.post_notification([this, id] { core_.kernel.invalidate_inode(id); });
@@ -392,20 +393,25 @@ void WriteBehind::settle(const std::shared_ptr<Inode>& inode, Deferred& after) {
 }
 
 void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
-                                const Told& told, bool by_log) {
+                                const Told& told, const Way& way) {
   FileState& file = *inode.file;
   const Attributes attr = Attributes::from_schema(reply.attr());
   core_.loans.withdraw_locked(inode);
-  if (!by_log) file.version.follow(reply.attr().change_before(), attr.change);
-  if (inode.log.entries > 0 && !by_log)
+  if (!way.by_log) file.version.follow(reply.attr().change_before(), attr.change);
+  if (inode.log.entries > 0 && !way.by_log)
     facts_.learn_beside_log_locked(inode, reply.attr(), told);
   else if (inode.log.entries == 0 && attr.mode != 0)
     inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
-  if (!write.writer->synchronous() && !file.uncommitted) {
-    file.uncommitted = true;
-    file.uncommitted_boot_id = core_.remote.boot_id();
-  }
+  if (!write.writer->synchronous()) note_uncommitted(file, way.boot_id);
   if (file.data.all_settled() && inode.log.entries == 0) facts_.written_locked(inode);
+}
+
+// The oldest counts: what a machine had before it was restarted no later COMMIT makes safe. The answers of the
+// log come when those before them have come, perhaps after it.
+void WriteBehind::note_uncommitted(FileState& file, const std::string& boot_id) const {
+  if (file.uncommitted && boot_id == core_.remote.boot_id()) return;
+  file.uncommitted = true;
+  file.uncommitted_boot_id = boot_id;
 }
 
 // ---------------------------------------------------------------- errors

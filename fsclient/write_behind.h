@@ -125,11 +125,17 @@ class WriteBehind {
   // client knew.
   [[nodiscard]] bool append_to_log(const OperationLog::Naming& naming, const std::shared_ptr<Inode>& inode,
                                    std::uint64_t exclusive, OutgoingWrite write, timespec written);
+  // By which way a WRITE went, and the server machine that answered it as it was then.
+  struct Way {
+    bool by_log = false;
+    std::string boot_id;
+  };
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
-              const Result<schema::WriteReply>& reply, bool by_log);
+              const Result<schema::WriteReply>& reply, const Way& way);
   void settle(const std::shared_ptr<Inode>& inode, Deferred& after);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
-                     const Told& told, bool by_log);
+                     const Told& told, const Way& way);
+  void note_uncommitted(FileState& file, const std::string& boot_id) const;
   void wake_flushers(Inode& inode, Deferred& after);
   void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
   void release_stalled(Deferred& after);

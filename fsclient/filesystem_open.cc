@@ -341,6 +341,8 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
     const std::lock_guard lock(inode->mutex);
     facts_.learn_locked(*inode, attr, told.about(reply.node().attr()));
     FileState& file = *inode->file;
+    // By a push: what this tells, and the bytes that come with it, may be of before.
+    const bool overtaken = inode->attributes.overtaken(told.started);
     if ((flags & O_TRUNC) != 0) {
       write_behind_.truncate_locked(inode, 0, after);
       file.error_untold = false;
@@ -350,10 +352,13 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       }
       file.last_write = core_.scheduler.now();
       file.version.set(attr.change);
-    } else {
+    } else if (!overtaken) {
       keep = keep_bytes_of(file, attr.change);
     }
-    if (!body.empty() && !inode->written_since(told.started)) {
+    if (overtaken) {
+      file.data.forget(kWholeFile);
+      file.version.mix();
+    } else if (!body.empty() && !inode->written_since(told.started)) {
       file.data.fill(0, body, attr.change);
       core_.counters.fetched += body.size();
       kept_.keep(*inode, {0, body.size()});

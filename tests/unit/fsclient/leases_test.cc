@@ -440,6 +440,44 @@ TEST_F(Leased, BytesThatAPushOvertookAreNotReadByWhoHasTheFileOpen) {
   EXPECT_EQ(read(file, 0, 100), "six");
 }
 
+TEST_F(Leased, NorThoseThatCameWithAnOpen) {
+  server.put("a", "one");
+  const NodeId node = lookup("a").node;
+  const std::string handle = server.node_of("a").handle();
+  scheduler.advance(1ms);
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDONLY, into(opened));
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kOpen}));
+  server.execute(0);
+  server.put("a", "two");
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push(handle, true)));
+  scheduler.advance(1ms);
+  EXPECT_TRUE(attributes(node)) << "somebody looks at it meanwhile";
+  server.deliver();
+  const Result<OpenReply> file = finished(opened);
+  ASSERT_TRUE(file);
+  EXPECT_FALSE(file->keep_cache);
+  EXPECT_EQ(read(file->handle, 0, 100), "two");
+  close(file->handle);
+}
+
+TEST_F(Leased, NorThoseOfAnAppend) {
+  server.put("a", "one.");
+  const Handle file = open("a", O_RDWR | O_APPEND);
+  const std::string handle = server.node_of("a").handle();
+  scheduler.advance(1ms);
+  const auto appended = write(file, 4, "two.", true);
+  server.execute(0);
+  server.put("a", "one.TWO.");
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push(handle, true)));
+  server.deliver();
+  EXPECT_EQ(*finished(appended), 4u);
+  EXPECT_EQ(read(file, 0, 100), "one.TWO.");
+  close(file);
+}
+
 TEST_F(Leased, WhoAsksForItKnowsWhetherAFileIsCovered) {
   EXPECT_EQ(filesystem->coherence(), "leases (fanotify)");
   server.put("a", "x");

@@ -303,6 +303,7 @@ std::optional<OutgoingWrite> FileData::begin_write(std::uint64_t index, ByteCoun
   dirty_bytes_ -= range.size();
   sending_bytes_ += range.size();
   block.sending = range;
+  block.disowned = false;
   block.sending_generation = block.dirty_generation;
   return OutgoingWrite{index, range, SharedBytes{block.buffer, memory(index, block, range)}, block.writer};
 }
@@ -313,7 +314,7 @@ std::shared_ptr<OpenFile> FileData::end_write(std::uint64_t index, bool success)
   const Interval range = *block.sending;
   block.sending.reset();
   sending_bytes_ -= range.size();
-  if (!success)
+  if (!success || std::exchange(block.disowned, false))
     for (const Interval& lost : dirty_.gaps(range.begin, range.end)) valid_.remove(lost.begin, lost.end);
   std::shared_ptr<OpenFile> writer;
   if (!dirty(index)) {
@@ -356,7 +357,10 @@ void FileData::forget(Interval range) {
     if (extent_of(index).begin >= range.end) break;
     if (block.sending) {
       const Interval ours = clip(*block.sending, range);
-      if (!ours.empty()) valid_.add(ours.begin, ours.end);
+      if (!ours.empty()) {
+        valid_.add(ours.begin, ours.end);
+        block.disowned = true;
+      }
     }
     const std::size_t fetches_before = block.fetches.size();
     make_stale(block, range);

@@ -111,8 +111,11 @@ class FileData {
                   const std::shared_ptr<OpenFile>& writer);
   // The next extent of a block to be sent; nullopt when it is clean or one is on its way.
   [[nodiscard]] std::optional<OutgoingWrite> begin_write(std::uint64_t block, ByteCount call_max);
-  // On failure the bytes are gone, except where they were written anew. Returns the writer to let go.
+  // On failure, and if they were disowned, the bytes are gone, except where they were written anew. Returns
+  // the writer to let go.
   std::shared_ptr<OpenFile> end_write(std::uint64_t block, bool success);
+  // Something happened to the bytes that are on their way: whether before or after them nobody here knows.
+  [[nodiscard]] bool disowned(std::uint64_t block) const { return blocks_.at(block).disowned; }
   // The mount ends; nothing more will be sent.
   void let_writers_go();
 
@@ -135,7 +138,8 @@ class FileData {
 
   // ---- changes made elsewhere
 
-  // Forgets what the server may know better: all but dirty bytes and those being sent.
+  // Forgets what the server may know better: all but dirty bytes, and those being sent once they are answered
+  // (the server may have taken them in before what happened).
   void forget(Interval range);
   // Returns how many dirty bytes are gone with it.
   ByteCount truncate(ByteCount size);
@@ -146,6 +150,7 @@ class FileData {
   struct Block {
     std::shared_ptr<BlockBuffer> buffer;  // null until it is needed
     std::optional<Interval> sending;
+    bool disowned = false;               // those in `sending`, or some of them
     std::uint64_t dirty_generation = 0;  // no dirty byte is older
     // WRITEs go through a block's dirty extents in turn, so that one written again and again does not
     // keep the others waiting. Where the next one begins, and when the present turn began.

@@ -462,6 +462,26 @@ TEST_F(Leased, NorThoseThatCameWithAnOpen) {
   close(file->handle);
 }
 
+TEST_F(Leased, NorOursThatOthersHaveWrittenOverBeforeWeWereTold) {
+  server.put("a", "......");
+  const Handle file = open("a");
+  EXPECT_EQ(read(file, 0, 100), "......");
+  const std::string handle = server.node_of("a").handle();
+  write(file, 0, "ours!!");
+  scheduler.advance(WriteBehind::kDirtyAge);
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  server.execute(0);
+  server.put("a", "theirs");
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push(handle, true)));
+  EXPECT_EQ(read(file, 0, 100), "ours!!") << "as far as anybody here knows";
+  kernel.inodes.clear();
+  server.deliver();
+  EXPECT_EQ(read(file, 0, 100), "theirs");
+  EXPECT_THAT(kernel.inodes, testing::Contains(lookup("a").node)) << "which was shown ours meanwhile";
+  close(file);
+}
+
 TEST_F(Leased, NorThoseOfAnAppend) {
   server.put("a", "one.");
   const Handle file = open("a", O_RDWR | O_APPEND);

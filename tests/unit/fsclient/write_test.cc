@@ -176,6 +176,27 @@ TEST_F(Writing, LostBytesAreNotReadBack) {
   EXPECT_FALSE(kernel.inodes.empty());  // the kernel forgets them too
 }
 
+// Whether the server had them before it emptied the file only the server knows.
+TEST_F(Writing, BytesThatWereOnTheirWayWhileTheFileWasEmptiedAreReadFromTheServer) {
+  server.put("a", "before");
+  const Handle file = open("a");
+  const NodeId node = lookup("a").node;
+  auto emptied = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDWR | O_TRUNC, into(emptied));
+  scheduler.advance(std::chrono::milliseconds(1));
+  write(file, 0, "ours");
+  scheduler.advance(WriteBehind::kDirtyAge);
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kOpen, schema::Request::kWrite}));
+  server.execute(1);
+  server.execute(0);
+  server.deliver(1);
+  server.deliver(0);
+  EXPECT_TRUE(finished(emptied));
+  write(file, 8, "x");
+  EXPECT_TRUE(flush(file));
+  EXPECT_EQ(read(file, 0, 100), std::string(8, '\0') + "x");
+}
+
 TEST_F(Writing, FsyncCommits) {
   const Handle file = create("a");
   write(file, 0, "safe");

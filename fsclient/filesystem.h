@@ -391,6 +391,8 @@ class Filesystem {
   void note_uncommitted(FileState& file);
   [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
   void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, const Told& told);
+  // A change of the file's bytes has failed, or was given up: all of it may have been made, or some.
+  void may_have_changed(Inode& inode);
 
   // EIO once a lock that was taken through the file is lost, until it is unlocked or closed. What the server
   // said where it did not make the file.

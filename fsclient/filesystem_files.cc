@@ -91,7 +91,10 @@ void Filesystem::append(const Asker& asker, const std::shared_ptr<OpenFile>& fil
                             asker, std::move(call), schema::Reply::kWrite,
                             [this, file, offset, bytes, started = core_.scheduler.now(),
                              done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                              if (!reply) return done(std::unexpected(reply.error()));
+                              if (!reply) {
+                                may_have_changed(*file->inode);
+                                return done(std::unexpected(reply.error()));
+                              }
                               note_appended(file, bytes, reply->message.write(),
                                             Told(started, reply->message, {}));
                               drop_tail(file->inode, std::min(offset, reply->message.write().offset()),

@@ -19,6 +19,14 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
   facts_.learn_own(inode, attr, told);
 }
 
+// The server takes leases back from others only. Nobody waits until the kernel has dropped its pages: that
+// waits for reads it has begun, and who gives up wants to be away.
+void Filesystem::may_have_changed(Inode& inode) {
+  (void)facts_.forget(inode, true, false);
+  const std::lock_guard lock(inode.mutex);
+  core_.loans.withdraw_locked(inode);
+}
+
 void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,
                           Done<void> done) {
   ++core_.counters.operations;
@@ -36,7 +44,10 @@ void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCoun
     remote_.mutate(asker, std::move(request), schema::Reply::kAttr,
                    [this, file, offset, started = core_.scheduler.now(),
                     done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                     if (!reply) return done(std::unexpected(reply.error()));
+                     if (!reply) {
+                       may_have_changed(*file->inode);
+                       return done(std::unexpected(reply.error()));
+                     }
                      // Some modes move everything behind the range.
                      note_changed_on_server(*file->inode, {offset, kWholeFile.end},
                                             reply->message.attr().attr(), Told(started, reply->message, {}));
@@ -87,7 +98,10 @@ void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset,
     remote_.mutate(asker, std::move(request), schema::Reply::kCopyRange,
                    [this, to, target_offset, started = core_.scheduler.now(),
                     done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                     if (!reply) return done(std::unexpected(reply.error()));
+                     if (!reply) {
+                       may_have_changed(*to->inode);
+                       return done(std::unexpected(reply.error()));
+                     }
                      const schema::CopyRangeReply& copied = reply->message.copy_range();
                      note_changed_on_server(*to->inode, {target_offset, target_offset + copied.copied()},
                                             copied.target(), Told(started, reply->message, {}));

@@ -203,8 +203,12 @@ void Filesystem::commit(const Asker& asker, const std::shared_ptr<OpenFile>& fil
                    if (!reply) return done(std::unexpected(reply.error()));
                    const Result<void> safe =
                        note_committed(*file->inode, reply->message.commit().boot_id(), started);
-                   // The error is told here; the file's own close needs not tell it again.
-                   if (!safe) (void)write_behind_.take_error(*file);
+                   // The error is told here; neither the file's own close needs to tell it again, nor who
+                   // renames it.
+                   if (!safe) {
+                     (void)write_behind_.take_error(*file);
+                     (void)write_behind_.take_untold_error(file->inode);
+                   }
                    done(safe);
                  });
 }

@@ -418,6 +418,7 @@ void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner
   {
     const std::lock_guard lock(file->inode->mutex);
     std::erase(file->inode->open_files, file.get());
+    WriteBehind::note_close_locked(*file);
     if (!file->held.empty()) file->inode->file->data.release(file->held);
   }
   files_ahead_.note_close(*file);

@@ -74,7 +74,7 @@ struct FileState {
   // A failed write is told to everyone who has the file open: each OpenFile remembers what it told.
   std::uint64_t errors = 0;
   Error last_error;
-  bool error_untold = false;  // nobody had it open any more
+  bool error_untold = false;  // nobody who writes had it open any more
 
   // Writes that were answered and not committed; lost if the server machine restarts.
   bool uncommitted = false;

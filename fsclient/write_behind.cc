@@ -423,11 +423,26 @@ void WriteBehind::note_uncommitted(FileState& file, const std::string& boot_id) 
 
 // ---------------------------------------------------------------- errors
 
+namespace {
+
+// Somebody who writes, and has not closed it. Who only reads is told, too, but may not be heard by who wrote.
+bool writer_of(const Inode& inode) {
+  return std::ranges::any_of(inode.open_files, [](const OpenFile* open) { return open->writable(); });
+}
+
+}  // namespace
+
+void WriteBehind::note_close_locked(const OpenFile& file) {
+  Inode& inode = *file.inode;
+  if (!inode.file || !file.writable() || file.errors_told == inode.file->errors) return;
+  inode.file->error_untold = inode.file->error_untold || !writer_of(inode);
+}
+
 void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
   FileState& file = *inode.file;
   ++file.errors;
   file.last_error = error;
-  file.error_untold = inode.open_files.empty();
+  file.error_untold = file.error_untold || !writer_of(inode);
   inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
   const std::string which = inode.name.empty() ? "a file without a name" : "'" + inode.name + "'";
   core_.last_error.set("write to " + which + ": " + error.message());

@@ -79,8 +79,10 @@ class WriteBehind {
   // The error that this open file has not been told of yet; from now on it has.
   [[nodiscard]] Result<void> take_error(OpenFile& file);
   [[nodiscard]] static bool has_error(OpenFile& file);
-  // One that came after the file was closed by all: whoever does something with it next may be told.
+  // One that came after the file was closed by all who wrote: whoever does something with it next may be told.
   [[nodiscard]] static Result<void> take_untold_error(const std::shared_ptr<Inode>& inode);
+  // It is not open any more; what it was not told by then it never will be. With the inode's mutex held.
+  static void note_close_locked(const OpenFile& file);
   // With the inode's mutex held.
   void note_error_locked(Inode& inode, const Error& error);
 

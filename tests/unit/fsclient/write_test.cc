@@ -152,6 +152,42 @@ TEST_F(Writing, AnErrorIsToldOnceToEachOpenFile) {
   EXPECT_TRUE(text.starts_with("write to 'a': ")) << text;
 }
 
+// Who only reads the file has nothing to do with it.
+TEST_F(Writing, AnErrorThatOnlyAReaderCouldBeToldIsToldToWhoRenamesTheFile) {
+  const Handle file = create("a");
+  const Handle reader = open("a", O_RDONLY);
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+  };
+  write(file, 0, "lost");
+  filesystem->release(file, std::nullopt);  // a close that was interrupted
+  scheduler.advance(WriteBehind::kDirtyAge);
+  settle();
+  EXPECT_EQ(flush(reader).error().code, from_errno(ENOSPC));
+  const auto rename = [this] {
+    auto renamed = new_answer<void>();
+    filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
+    return finished(renamed);
+  };
+  EXPECT_EQ(rename().error().code, from_errno(ENOSPC));
+  EXPECT_TRUE(rename()) << "once";
+}
+
+TEST_F(Writing, SoIsOneThatCameBetweenTheLastCloseAndItsEnd) {
+  const Handle file = create("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+  };
+  EXPECT_TRUE(flush(file));
+  write(file, 0, "mapped");
+  scheduler.advance(WriteBehind::kDirtyAge);
+  settle();
+  filesystem->release(file, std::nullopt);
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
+  EXPECT_EQ(finished(renamed).error().code, from_errno(ENOSPC));
+}
+
 TEST_F(Writing, AnErrorEndsALongWrite) {
   const Handle file = create("a");
   server.fault = [](const schema::Request& r) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,12 +12,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 
 #include "fsclient/disk_pins.h"
@@ -32,6 +35,7 @@ constexpr std::size_t kLineMax = 1024 * 1024;
 constexpr std::size_t kConnectionsMax = 16;  // commands being answered at once
 constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is dropped
 constexpr int kProgressMs = 1000;
+constexpr std::chrono::milliseconds kNothingLeftPause{100};  // no descriptor, no memory
 constexpr timeval kAnswerMax{.tv_sec = 5, .tv_usec = 0};  // a flush tells more often how far it is
 constexpr std::string_view kSuffix = ".sock";
 
@@ -150,7 +154,7 @@ class Server final : public ControlServer {
     while (!stopping_) {
       Fd socket(::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket.number() < 0) {
-        if (stopping_ || (errno != EINTR && errno != ECONNABORTED)) return;
+        if (stopping_ || !may_pass(errno)) return;
         continue;
       }
       std::erase_if(connections_, [](Connection& connection) {
@@ -158,13 +162,32 @@ class Server final : public ControlServer {
         return connection.ended.load();
       });
       if (connections_.size() >= kConnectionsMax) continue;
-      Connection& connection = connections_.emplace_back();
-      connection.socket = std::move(socket);
+      answer_on_a_thread(std::move(socket));
+    }
+  }
+
+  // Whether the next accept() may succeed where this one has failed; where nothing is left to accept it with,
+  // after a while.
+  bool may_pass(int error) const {
+    if (error == EINTR || error == ECONNABORTED) return true;
+    if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS) return false;
+    std::this_thread::sleep_for(kNothingLeftPause);
+    return true;
+  }
+
+  // Without a thread the command gets no answer: nothing that the mount still has to send hangs on that.
+  void answer_on_a_thread(Fd socket) {
+    Connection& connection = connections_.emplace_back();
+    connection.socket = std::move(socket);
+    try {
       connection.thread = std::thread([this, &connection] {
         serve(connection.socket.number());
         ::shutdown(connection.socket.number(), SHUT_RDWR);
         connection.ended = true;
       });
+    } catch (const std::system_error& error) {
+      spdlog::warn("a command is not answered: {}", error.what());
+      connections_.pop_back();
     }
   }
 

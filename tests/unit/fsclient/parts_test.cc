@@ -1,4 +1,5 @@
 // The small parts: inode table, identities, options, tables, sockets.
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "client.h"
 #include "fsclient/inode_table.h"
@@ -431,6 +433,22 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
     if (lines.size() == 1) flush_asked.get_future().get()({});
   }));
   EXPECT_EQ(lines.front(), "{\"pending_bytes\": 7, \"connected\": false}");
+}
+
+TEST_F(Control, ADaemonThatHadNoDescriptorLeftAnswersOnceItHas) {
+  const auto server = serve_saying("here");
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  socket()->string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);  // the lowest that was free
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(fd) + 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ::close(fd);
+  EXPECT_EQ(ask(), "here");
 }
 
 TEST_F(Control, ADaemonThatEndsLateLeavesTheNewOneItsSocket) {

@@ -362,12 +362,11 @@ class Filesystem {
   void heed_interrupt(const std::shared_ptr<WaitingOpen>& open);
   void after_attributes_dropped(const Inode& inode, std::move_only_function<void()> then);
   // Opens at the server what is open here only, before something is done that a file without a server's open
-  // does not survive. `then` runs in any case.
-  void open_at_server(const Asker& asker, const InodePointer& inode, std::move_only_function<void()> then);
-  void open_at_server(const Asker& asker, std::span<const std::shared_ptr<OpenFile>> files,
-                      std::move_only_function<void()> then);
+  // does not survive. An error only if the asker gives up: the server is asked all the same.
+  void open_at_server(const Asker& asker, const InodePointer& inode, Done<void> then);
+  void open_at_server(const Asker& asker, std::span<const std::shared_ptr<OpenFile>> files, Done<void> then);
   // The same before this mount takes the file away or locks somebody out. Null inode: `then` runs at once.
-  void open_first(const Asker& asker, const InodePointer& inode, std::move_only_function<void(NoOpens)> then);
+  void open_first(const Asker& asker, const InodePointer& inode, Done<NoOpens> then);
   void send_open(const Asker& asker, const InodePointer& inode, std::uint32_t flags, Done<OpenReply> done);
   [[nodiscard]] Result<OpenReply> opened(const InodePointer& inode, const schema::OpenReply& reply,
                                          std::uint32_t flags, const Told& told,

@@ -135,11 +135,12 @@ void Filesystem::ask_for_attributes(const Asker& asker, const InodePointer& inod
       asker, inode,
       [this, asker, inode, open_id, changes, done = std::move(done)](Result<void> flushed) mutable {
         if (!flushed) return done(std::unexpected(flushed.error()));
-        open_first(asker, changes.may_lock_out() ? inode : nullptr,
-                   [this, asker, inode, open_id, changes, done = std::move(done)](NoOpens no_opens) mutable {
-                     send_set_attributes(asker, inode, open_id, changes, std::move(no_opens),
-                                         std::move(done));
-                   });
+        open_first(
+            asker, changes.may_lock_out() ? inode : nullptr,
+            [this, asker, inode, open_id, changes, done = std::move(done)](Result<NoOpens> no_opens) mutable {
+              if (!no_opens) return done(std::unexpected(no_opens.error()));
+              send_set_attributes(asker, inode, open_id, changes, std::move(*no_opens), std::move(done));
+            });
       });
 }
 

@@ -49,9 +49,11 @@ void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> d
       set_lock(asker, handle, lock, std::move(then));
     });
   if (lock.type != F_UNLCK)  // a lock belongs to an open file
-    return open_at_server(asker, file->inode, [this, asker, file, lock, done = std::move(done)]() mutable {
-      send_new_lock(asker, file, lock, std::move(done));
-    });
+    return open_at_server(asker, file->inode,
+                          [this, asker, file, lock, done = std::move(done)](Result<void> opened) mutable {
+                            if (!opened) return done(std::move(opened));
+                            send_new_lock(asker, file, lock, std::move(done));
+                          });
   write_behind_.flush(asker, file->inode,
                       [this, asker, file, lock, done = std::move(done)](Result<void> flushed) mutable {
                         if (!flushed) return done(std::move(flushed));

@@ -130,8 +130,9 @@ void Filesystem::remove(Asker asker, NodeId parent, std::string name, bool is_di
   acquire_around(asker, *found);
   open_first(asker, names_.last_known(**found, name),
              [this, asker, directory = *found, name, is_directory,
-              done = std::move(done)](NoOpens no_opens) mutable {
-               send_remove(asker, directory, name, is_directory, std::move(no_opens), std::move(done));
+              done = std::move(done)](Result<NoOpens> no_opens) mutable {
+               if (!no_opens) return done(std::unexpected(no_opens.error()));
+               send_remove(asker, directory, name, is_directory, std::move(*no_opens), std::move(done));
              });
 }
 
@@ -195,8 +196,9 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
         });
   open_first(asker, names_.last_known(**to, new_name),
              [this, asker, from = *from, to = *to, old_name, new_name, flags,
-              done = std::move(done)](NoOpens no_opens) mutable {
-               send_rename(asker, from, old_name, to, new_name, flags, std::move(no_opens), std::move(done));
+              done = std::move(done)](Result<NoOpens> no_opens) mutable {
+               if (!no_opens) return done(std::unexpected(no_opens.error()));
+               send_rename(asker, from, old_name, to, new_name, flags, std::move(*no_opens), std::move(done));
              });
 }
 

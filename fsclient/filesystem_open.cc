@@ -229,7 +229,8 @@ std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const In
     group = file.opens_meanwhile.begin();
     ++opens_meanwhile_;
   }
-  open_at_server(asker, std::span(&open_file, 1), [this, inode, group] {
+  const Asker unstoppable{asker.uid, asker.gid, asker.pid, nullptr};
+  open_at_server(unstoppable, std::span(&open_file, 1), [this, inode, group](const Result<void>&) {
     --opens_meanwhile_;
     OpensMeanwhile::Pushes pushes;
     {
@@ -241,8 +242,7 @@ std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const In
   return reply;
 }
 
-void Filesystem::open_first(const Asker& asker, const InodePointer& inode,
-                            std::move_only_function<void(NoOpens)> then) {
+void Filesystem::open_first(const Asker& asker, const InodePointer& inode, Done<NoOpens> then) {
   NoOpens bar;
   if (inode) {
     const std::lock_guard lock(inode->mutex);
@@ -255,11 +255,13 @@ void Filesystem::open_first(const Asker& asker, const InodePointer& inode,
     }
   }
   open_at_server(asker, inode,
-                 [bar = std::move(bar), then = std::move(then)]() mutable { then(std::move(bar)); });
+                 [bar = std::move(bar), then = std::move(then)](const Result<void>& opened) mutable {
+                   if (!opened) return then(std::unexpected(opened.error()));
+                   then(std::move(bar));
+                 });
 }
 
-void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
-                                std::move_only_function<void()> then) {
+void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode, Done<void> then) {
   std::vector<std::shared_ptr<OpenFile>> here;
   if (inode) {
     const std::lock_guard lock(inode->mutex);
@@ -271,13 +273,24 @@ void Filesystem::open_at_server(const Asker& asker, const InodePointer& inode,
 }
 
 void Filesystem::open_at_server(const Asker& asker, std::span<const std::shared_ptr<OpenFile>> files,
-                                std::move_only_function<void()> then) {
-  if (files.empty()) return then();
+                                Done<void> then) {
+  if (files.empty()) return then({});
   struct Rest {
     std::atomic<std::size_t> count;
-    std::move_only_function<void()> then;
+    Done<void> then;
+    std::atomic<bool> ended{false};
+
+    void end(Result<void> result) {
+      if (!ended.exchange(true)) then(std::move(result));
+    }
   };
   const auto rest = std::make_shared<Rest>(files.size(), std::move(then));
+  if (asker.interrupt)
+    asker.interrupt->on_fire([this, weak = std::weak_ptr(rest)] {
+      core_.scheduler.post_after(core_.path.interrupt_grace(), [weak] {
+        if (const auto stuck = weak.lock()) stuck->end(fail(ErrorCode::kCancelled, "waiting for an open"));
+      });
+    });
   for (const auto& file : files) {
     schema::Request request;
     request.mutable_open()->set_handle(file->inode->handle());
@@ -288,7 +301,7 @@ void Filesystem::open_at_server(const Asker& asker, std::span<const std::shared_
                      std::uint64_t none = 0;
                      const std::uint64_t id = reply ? reply->message.open().open_id() : 0;
                      if (id != 0 && !file->open_id.compare_exchange_strong(none, id)) file->close(id);
-                     if (--rest->count == 0) rest->then();
+                     if (--rest->count == 0) rest->end({});
                    });
   }
 }

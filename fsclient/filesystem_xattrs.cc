@@ -132,9 +132,10 @@ void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::stri
   set.set_flags(flags);
   open_first(asker, may_lock_out ? *found : nullptr,
              [this, asker, inode = *found, request = std::move(request),
-              done = std::move(done)](NoOpens no_opens) mutable {
+              done = std::move(done)](Result<NoOpens> no_opens) mutable {
+               if (!no_opens) return done(std::unexpected(no_opens.error()));
                remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                              [this, inode, no_opens = std::move(no_opens),
+                              [this, inode, no_opens = std::move(*no_opens),
                                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                                 xattrs_changed(inode);
                                 if (!reply) return done(std::unexpected(reply.error()));

@@ -230,6 +230,23 @@ TEST_F(LargeFile, IsOpenAtTheServerBeforeThisMountRemovesIt) {
   EXPECT_EQ(server.open_files(), 0u);
 }
 
+TEST_F(LargeFile, WhoIsKilledWaitsForThatNoLongerAndRemovesNothing) {
+  const auto file = open_alone(lookup("large").node);
+  ASSERT_TRUE(file);
+  const auto interrupt = std::make_shared<Interrupt>();
+  auto removed = new_answer<void>();
+  filesystem->remove({.interrupt = interrupt}, kRootNode, "large", false, into(removed));
+  EXPECT_FALSE(removed->has_value());
+  interrupt->fire();
+  scheduler.advance(kInterruptGrace);
+  ASSERT_TRUE(removed->has_value());
+  EXPECT_EQ((*removed)->error().code, ErrorCode::kCancelled);
+  settle();
+  EXPECT_EQ(server.seen(Request::kRemove), 0u);
+  EXPECT_EQ(server.open_files(), 1u) << "which was asked for all the same";
+  close(*file);
+}
+
 TEST_F(LargeFile, SecondOpensAreOpensOfTheirOwn) {
   const Handle first = open("large", O_RDONLY);
   const Handle second = open("large", O_RDONLY);

@@ -52,6 +52,33 @@ class LastError {
   std::uint64_t count_ = 0;
 };
 
+// Changes that programs were told are done, that could not be done, and of which nobody has been told.
+class UntoldFailures {
+ public:
+  struct Value {
+    std::uint64_t count = 0;
+    std::string last;  // also once it has been told
+  };
+
+  void add(std::string text, std::uint64_t count = 1) {
+    const std::lock_guard lock(mutex_);
+    value_.count += count;
+    value_.last = std::move(text);
+  }
+  void take(std::uint64_t count) {
+    const std::lock_guard lock(mutex_);
+    value_.count -= count;
+  }
+  [[nodiscard]] Value value() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Value value_;
+};
+
 struct Core {
   Remote& remote;
   OperationLog& log;
@@ -64,6 +91,7 @@ struct Core {
   ByteCount call_max;  // largest bulk body, bytes
   Counters counters;
   LastError last_error;
+  UntoldFailures untold;
   Foresight foresight;
   ServerClock clock;
   Loans loans{trust, scheduler, kernel, inodes};

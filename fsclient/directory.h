@@ -82,6 +82,13 @@ struct Directory {
   std::uint64_t streamed = 0;               // its place among the listings nobody has come to yet; 0: none
   bool listed_beside_name = false;          // when it was looked up, and nobody has come to it since
 
+  // Changes of names here that were answered before and could not be done. An fsync of the directory is told
+  // once for each who has it open; who opens it later, too, as long as nobody has been told.
+  std::uint64_t errors = 0;
+  std::uint64_t errors_told = 0;  // to somebody
+  Error last_error;
+  std::uint64_t errors_untold = 0;  // as UntoldFailures counts them
+
   // When names here were last changed by this mount or taken back: answers to questions asked before may
   // tell what was before.
   TimePoint names_changed_at = TimePoint::min();

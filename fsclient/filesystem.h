@@ -137,7 +137,7 @@ class Filesystem {
   void read_directory(Asker asker, Handle handle, std::uint64_t offset, bool with_attributes,
                       DirectorySink sink, Done<void> done);
   void close_directory(Handle handle);
-  void sync_directory(Asker asker, NodeId node, Done<void> done);
+  void sync_directory(Asker asker, Handle handle, Done<void> done);
 
   // ---- attributes
   void attributes(Asker asker, NodeId node, Done<AttributesReply> done);
@@ -182,6 +182,7 @@ class Filesystem {
   [[nodiscard]] ByteCount pending_bytes() const { return std::max(write_behind_.pending(), log_.bytes()); }
   [[nodiscard]] const Counters& counters() const { return core_.counters; }
   [[nodiscard]] const LastError& last_error() const { return core_.last_error; }
+  [[nodiscard]] UntoldFailures::Value untold_failures() const { return core_.untold.value(); }
   [[nodiscard]] ByteCount cache_used() const { return core_.cache.budget()->used(); }
   [[nodiscard]] ByteCount cache_cap() const { return core_.cache.budget()->cap(); }
   [[nodiscard]] std::size_t inodes_known() { return core_.inodes.remembered(); }
@@ -289,7 +290,8 @@ class Filesystem {
   void lose_names(const InodePointer& directory);
   void not_made(const InodePointer& directory, const std::string& name, const InodePointer& inode,
                 const Error& error);
-  void not_done(const InodePointer& directory, const std::string& name, const Error& error);
+  // `untold`: nobody else is told but who syncs the directory.
+  void not_done(const InodePointer& directory, const std::string& name, const Error& error, bool untold);
   void assume_changed(Inode& directory, const Standing& standing, int links);
   [[nodiscard]] std::optional<bool> known_empty(Inode& directory);
   void unlinked_here(Inode& inode, const timespec& at);
@@ -410,12 +412,15 @@ class Filesystem {
 
   struct OpenDirectory {
     InodePointer inode;
-    const KernelListing::Use use;           // what the kernel does with what it is told
-    std::shared_ptr<Listing> listing = {};  // under the inode's mutex
+    const KernelListing::Use use;  // what the kernel does with what it is told
+    // Under the inode's mutex.
+    std::shared_ptr<Listing> listing = {};
+    std::uint64_t errors_told = 0;
 
     [[nodiscard]] bool in_kernel() const { return use != KernelListing::Use::kAside; }
   };
   struct DirectoryRead;
+  [[nodiscard]] Result<void> take_error(OpenDirectory& directory);
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);
   void end_directory(const std::shared_ptr<DirectoryRead>& read);
   static void renew_with(Inode& directory, Inode& entry);

@@ -180,8 +180,8 @@ bool Filesystem::append_making(const Asker& asker, const Standing& standing, con
   entry.set_made_at_ns(to_unix_ns(standing.at));
   names_.changed(*directory, name, inode, standing.told);
   assume_changed(*directory, standing, S_ISDIR(attributes_of(*inode).mode) ? 1 : 0);
-  auto answered = [this, directory, name, inode, told = standing.told,
-                   in_log](const Result<schema::Reply>& reply, const std::string&) {
+  auto answered = [this, directory, name, inode, told = standing.told, in_log](
+                      const Result<schema::Reply>& reply, const std::string&) {
     const schema::Node* node = nullptr;
     if (reply) node = reply->has_open() ? &reply->open().node() : &reply->node().node();
     if (reply && node->handle().empty())
@@ -215,15 +215,29 @@ void Filesystem::not_made(const InodePointer& directory, const std::string& name
     inode->log.failed = error;
   }
   write_behind_.give_up(inode, error);
-  not_done(directory, name, error);
+  bool file = false;  // whose writers have been told, or whoever renames it will be
+  {
+    const std::lock_guard lock(inode->mutex);
+    file = inode->file != nullptr;
+  }
+  not_done(directory, name, error, !file);
 }
 
-// Programs have been told that it was done. Whoever has it open is told at its close; everybody by `tusk
-// status`.
-void Filesystem::not_done(const InodePointer& directory, const std::string& name, const Error& error) {
+// Programs have been told that it was done. Whoever has it open is told at its close, who syncs the directory
+// then; everybody by `tusk status`.
+void Filesystem::not_done(const InodePointer& directory, const std::string& name, const Error& error,
+                          bool untold) {
   names_.changed_somehow(*directory, name);
   facts_.drop_kernel_names(directory, {name});
-  core_.last_error.set("'" + name + "': what was answered before could not be done: " + error.message());
+  const std::string text = "'" + name + "': what was answered before could not be done: " + error.message();
+  core_.last_error.set(text);
+  const std::lock_guard lock(directory->mutex);
+  if (directory->directory) {
+    ++directory->directory->errors;
+    directory->directory->last_error = error;
+    if (untold) ++directory->directory->errors_untold;
+  }
+  if (untold) core_.untold.add(text);
 }
 
 void Filesystem::assume_changed(Inode& directory, const Standing& standing, int links) {
@@ -335,9 +349,9 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   remove.set_expected(removed->name_in_log());
   const auto in_log = std::pair(facts_.begin_entry(directory), facts_.begin_entry(removed));
   if (open_without_server(*removed)) return false;  // from here on nobody opens it so (open_meanwhile)
-  auto answered = [this, directory, name, removed, told = standing->told,
-                   in_log](const Result<schema::Reply>& reply, const std::string&) {
-    if (!reply) return not_done(directory, name, reply.error());
+  auto answered = [this, directory, name, removed, told = standing->told, in_log](
+                      const Result<schema::Reply>& reply, const std::string&) {
+    if (!reply) return not_done(directory, name, reply.error(), true);
     if (reply->remove().has_attr())
       facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
     else
@@ -396,8 +410,8 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
       facts_.learn_logged_somehow(*moved);
     if (replaced) facts_.learn_logged_somehow(*replaced);
     if (reply) return;
-    not_done(from, old_name, reply.error());
-    not_done(to, new_name, reply.error());
+    not_done(from, old_name, reply.error(), false);
+    not_done(to, new_name, reply.error(), true);
   };
   if (from == to) {
     names_.changed(*from, {{old_name, nullptr}, {new_name, moved}}, standing->told);
@@ -472,13 +486,19 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     inode->log.show_no_other_times();
     core_.loans.withdraw_locked(*inode);
   }
-  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply, const std::string&) {
+  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply,
+                                                                         const std::string&) {
     if (reply) return facts_.learn_logged(*inode, reply->attr().attr(), Told(started, *reply, {}));
-    core_.last_error.set("attributes that were answered before could not be set: " + reply.error().message());
+    const std::string text =
+        "attributes that were answered before could not be set: " + reply.error().message();
+    core_.last_error.set(text);
     const std::lock_guard lock(inode->mutex);
     inode->attributes.expire(core_.scheduler.now());
     core_.loans.withdraw_locked(*inode);
-    if (inode->file) write_behind_.note_error_locked(*inode, reply.error());
+    if (inode->file)
+      write_behind_.note_error_locked(*inode, reply.error());
+    else
+      core_.untold.add(text);
   };
   if (!core_.log.append(naming, exclusive, asker, std::move(entry), {}, std::move(answered))) {
     const std::lock_guard lock(inode->mutex);
@@ -502,7 +522,8 @@ void Filesystem::no_more_ours_alone(const InodePointer& inode) {
 void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
   schema::Request entry;
   entry.mutable_close()->set_open_id(open_id);
-  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {}, [](const Result<schema::Reply>&, const std::string&) {}))
+  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {},
+                       [](const Result<schema::Reply>&, const std::string&) {}))
     return;
   core_.log.when_answered([this, entry = std::move(entry)]() mutable {
     remote_.ask({}, std::move(entry), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});

@@ -185,7 +185,7 @@ void Filesystem::rename(Asker asker, NodeId old_parent, std::string old_name, No
   const Result<InodePointer> to = inode_of(new_parent);
   if (!from || !to) return done(std::unexpected(from ? to.error() : from.error()));
   // What is moved to where it is to stay has to be whole.
-  if (Result<void> whole = WriteBehind::take_untold_error(names_.last_known(**from, old_name)); !whole)
+  if (Result<void> whole = write_behind_.take_untold_error(names_.last_known(**from, old_name)); !whole)
     return done(std::move(whole));
   if (rename_here(asker, *from, old_name, *to, new_name, flags, done)) return;
   if (in_log({*from, *to, names_.last_known(**from, old_name), names_.last_known(**to, new_name)}))
@@ -350,14 +350,17 @@ Result<OpenDirectoryReply> Filesystem::open_directory(const Asker& asker, NodeId
   if (!found) return std::unexpected(found.error());
   Use use = Use::kAside;
   std::shared_ptr<Listing> listing;
+  std::uint64_t errors_told = 0;
   {
     const std::lock_guard lock((*found)->mutex);
     Directory* const directory = (*found)->directory.get();
     if (directory == nullptr) return fail(from_errno(ENOTDIR), "opendir");
     listing = names_.leased(**found);
+    errors_told = directory->errors_told;
     if (trust_->lease() > Duration::zero()) use = directory->in_kernel.open(listing, core_.scheduler.now());
   }
   auto opened = std::make_shared<OpenDirectory>(*found, use);
+  opened->errors_told = errors_told;
   if (use == Use::kKept) tree_.visit(asker, *found);  // it may be all that is heard of this reader ...
   if (use != Use::kAside) opened->listing = std::move(listing);  // ... or it goes on here in the middle
   return OpenDirectoryReply{directories_.insert(std::move(opened)), use};
@@ -473,15 +476,15 @@ void Filesystem::renew_with(Inode& directory, Inode& entry) {
   directory.directory->in_kernel.renew_at(std::max(lent_until, TimePoint{Loans::kRest}) - Loans::kRest);
 }
 
-void Filesystem::sync_directory(Asker asker, NodeId node, Done<void> done) {
-  const Result<InodePointer> found = inode_of(node);
-  if (!found) return done(std::unexpected(found.error()));
-  if (in_log({*found}))
-    return after_log<Done<void>>(asker, std::move(done), [this, asker, node](Done<void> then) {
-      sync_directory(asker, node, std::move(then));
+void Filesystem::sync_directory(Asker asker, Handle handle, Done<void> done) {
+  const std::shared_ptr<OpenDirectory> directory = directories_.find(handle);
+  if (in_log({directory->inode}))
+    return after_log<Done<void>>(asker, std::move(done), [this, asker, handle](Done<void> then) {
+      sync_directory(asker, handle, std::move(then));
     });
+  if (Result<void> lost = take_error(*directory); !lost) return done(std::move(lost));
   schema::Request request;
-  request.mutable_commit()->set_handle((*found)->handle());
+  request.mutable_commit()->set_handle(directory->inode->handle());
   request.mutable_commit()->set_directory(true);
   remote_.ask(asker, std::move(request), schema::Reply::kCommit,
               [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
@@ -490,6 +493,16 @@ void Filesystem::sync_directory(Asker asker, NodeId node, Done<void> done) {
                 if (!reply && !gone) return done(std::unexpected(reply.error()));
                 done({});
               });
+}
+
+Result<void> Filesystem::take_error(OpenDirectory& directory) {
+  const std::lock_guard lock(directory.inode->mutex);
+  if (directory.inode->log.failed) return std::unexpected(*directory.inode->log.failed);
+  Directory& names = *directory.inode->directory;
+  if (directory.errors_told == names.errors) return {};
+  directory.errors_told = names.errors_told = names.errors;
+  core_.untold.take(std::exchange(names.errors_untold, 0));
+  return std::unexpected(names.last_error);
 }
 
 }  // namespace tusk::client

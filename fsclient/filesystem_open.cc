@@ -359,7 +359,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
     const bool overtaken = inode->attributes.overtaken(told.started);
     if ((flags & O_TRUNC) != 0) {
       write_behind_.truncate_locked(inode, 0, after);
-      file.error_untold = false;
+      write_behind_.settle_untold_locked(*inode);
       if (inode->log.entries > 0) {  // whose answers may be of before or after it
         inode->attributes.adjust([](Attributes& known) { known.size = 0; });
         inode->log.order_guessed = true;
@@ -431,7 +431,7 @@ void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner
   {
     const std::lock_guard lock(file->inode->mutex);
     std::erase(file->inode->open_files, file.get());
-    WriteBehind::note_close_locked(*file);
+    write_behind_.note_close_locked(*file);
     if (!file->held.empty()) file->inode->file->data.release(file->held);
   }
   files_ahead_.note_close(*file);

@@ -319,9 +319,9 @@ void on_releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcep
   fuse_reply_err(request, 0);
 }
 
-void on_fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) noexcept {
+void on_fsyncdir(fuse_req_t request, fuse_ino_t, int, fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).sync_directory(asker, NodeId(node), answer_done(pending));
+  filesystem_of(request).sync_directory(asker, Handle(file->fh), answer_done(pending));
 }
 
 // ---------------------------------------------------------------- attributes

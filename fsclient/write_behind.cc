@@ -197,7 +197,8 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
                           const Way way{.by_log = false, .boot_id = core_.remote.boot_id()};
                           if (!reply)
                             return finish(inode, write, started, std::unexpected(reply.error()), way);
-                          finish(inode, write, Told(started, reply->message, {}), reply->message.write(), way);
+                          finish(inode, write, Told(started, reply->message, {}), reply->message.write(),
+                                 way);
                         });
 }
 
@@ -315,8 +316,8 @@ bool WriteBehind::append_to_log(const OperationLog::Naming& naming, const std::s
   const SharedBytes bytes = write.bytes;
   const auto outgoing = std::make_shared<OutgoingWrite>(std::move(write));
   const TimePoint started = core_.scheduler.now();
-  auto answered = [this, inode, outgoing, started,
-                   in_log = facts_.begin_entry(inode)](Result<schema::Reply> reply, const std::string& boot_id) {
+  auto answered = [this, inode, outgoing, started, in_log = facts_.begin_entry(inode)](
+                      Result<schema::Reply> reply, const std::string& boot_id) {
     const Way way{.by_log = true, .boot_id = boot_id};
     if (!reply) return finish(inode, *outgoing, started, std::unexpected(reply.error()), way);
     const Told told(started, *reply, {});
@@ -413,8 +414,8 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
   if (file.data.all_settled() && inode.log.entries == 0) facts_.written_locked(inode);
 }
 
-// The oldest counts: what a machine had before it was restarted no later COMMIT makes safe. The answers of the
-// log come when those before them have come, perhaps after it.
+// The oldest counts: what a machine had before it was restarted no later COMMIT makes safe. The answers of
+// the log come when those before them have come, perhaps after it.
 void WriteBehind::note_uncommitted(FileState& file, const std::string& boot_id) const {
   if (file.uncommitted && boot_id == core_.remote.boot_id()) return;
   file.uncommitted = true;
@@ -430,22 +431,34 @@ bool writer_of(const Inode& inode) {
   return std::ranges::any_of(inode.open_files, [](const OpenFile* open) { return open->writable(); });
 }
 
+std::string text_of_error(const Inode& inode) {
+  const std::string which = inode.name.empty() ? "a file without a name" : "'" + inode.name + "'";
+  return "write to " + which + ": " + inode.file->last_error.message();
+}
+
 }  // namespace
 
 void WriteBehind::note_close_locked(const OpenFile& file) {
   Inode& inode = *file.inode;
-  if (!inode.file || !file.writable() || file.errors_told == inode.file->errors) return;
-  inode.file->error_untold = inode.file->error_untold || !writer_of(inode);
+  if (inode.file && file.writable() && file.errors_told != inode.file->errors) note_untold_locked(inode);
+}
+
+void WriteBehind::note_untold_locked(Inode& inode) {
+  if (writer_of(inode) || std::exchange(inode.file->error_untold, true)) return;
+  core_.untold.add(text_of_error(inode));
+}
+
+void WriteBehind::settle_untold_locked(Inode& inode) {
+  if (std::exchange(inode.file->error_untold, false)) core_.untold.take(1);
 }
 
 void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
   FileState& file = *inode.file;
   ++file.errors;
   file.last_error = error;
-  file.error_untold = file.error_untold || !writer_of(inode);
+  note_untold_locked(inode);
   inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
-  const std::string which = inode.name.empty() ? "a file without a name" : "'" + inode.name + "'";
-  core_.last_error.set("write to " + which + ": " + error.message());
+  core_.last_error.set(text_of_error(inode));
 }
 
 bool WriteBehind::has_error(OpenFile& file) {
@@ -456,7 +469,8 @@ bool WriteBehind::has_error(OpenFile& file) {
 Result<void> WriteBehind::take_untold_error(const std::shared_ptr<Inode>& inode) {
   if (!inode) return {};
   const std::lock_guard lock(inode->mutex);
-  if (!inode->file || !std::exchange(inode->file->error_untold, false)) return {};
+  if (!inode->file || !inode->file->error_untold) return {};
+  settle_untold_locked(*inode);
   return std::unexpected(inode->file->last_error);
 }
 

@@ -79,10 +79,14 @@ class WriteBehind {
   // The error that this open file has not been told of yet; from now on it has.
   [[nodiscard]] Result<void> take_error(OpenFile& file);
   [[nodiscard]] static bool has_error(OpenFile& file);
-  // One that came after the file was closed by all who wrote: whoever does something with it next may be told.
-  [[nodiscard]] static Result<void> take_untold_error(const std::shared_ptr<Inode>& inode);
+  // One that came after the file was closed by all who wrote: whoever does something with it next may be
+  // told.
+  [[nodiscard]] Result<void> take_untold_error(const std::shared_ptr<Inode>& inode);
+  // The same, with the inode's mutex held, where nobody needs to be told: what was lost is not wanted any
+  // more.
+  void settle_untold_locked(Inode& inode);
   // It is not open any more; what it was not told by then it never will be. With the inode's mutex held.
-  static void note_close_locked(const OpenFile& file);
+  void note_close_locked(const OpenFile& file);
   // With the inode's mutex held.
   void note_error_locked(Inode& inode, const Error& error);
 
@@ -139,6 +143,7 @@ class WriteBehind {
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
                      const Told& told, const Way& way);
   void note_uncommitted(FileState& file, const std::string& boot_id) const;
+  void note_untold_locked(Inode& inode);
   void wake_flushers(Inode& inode, Deferred& after);
   void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
   void release_stalled(Deferred& after);

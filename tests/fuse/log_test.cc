@@ -487,6 +487,30 @@ TEST_F(Logged, WhatCouldNotBeDoneIsToldAndShownNoLonger) {
   EXPECT_TRUE(eventually([&] { return ::access(in_mount("d/a").c_str(), F_OK) != 0; }));
 }
 
+// D7
+TEST_F(Logged, WhoSyncsADirectoryIsToldOnceWhatCouldNotBeDoneInIt) {
+  write_file(in_mount("d/a"), "stays");
+  flush(*mounted_);
+  const Fd before(in_mount("d"), O_RDONLY | O_DIRECTORY);
+  mounted_->caller().inject([](const Request& request) {
+    return request.has_log() ? std::optional(Error{from_errno(EIO), "injected"}) : std::nullopt;
+  });
+  ASSERT_EQ(::rename(in_mount("d/a").c_str(), in_mount("d/b").c_str()), 0);
+  flush(*mounted_);
+  mounted_->caller().inject(nullptr);
+  EXPECT_EQ(mounted_->filesystem().untold_failures().count, 1u);
+  EXPECT_THAT(mounted_->filesystem().untold_failures().last, testing::HasSubstr("'b'"));
+  const Fd after(in_mount("d"), O_RDONLY | O_DIRECTORY);
+  for (const Fd* fd : {&after, &before}) {
+    EXPECT_EQ(::fsync(fd->get()), -1);
+    EXPECT_EQ(errno, EIO);
+    EXPECT_EQ(::fsync(fd->get()), 0) << "it has been told";
+  }
+  EXPECT_EQ(mounted_->filesystem().untold_failures().count, 0u);
+  const Fd later(in_mount("d"), O_RDONLY | O_DIRECTORY);
+  EXPECT_EQ(::fsync(later.get()), 0) << "somebody was told";
+}
+
 TEST_F(Logged, WhoHasItOpenIsToldOnce) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   ASSERT_EQ(::fsync(fd.get()), 0);

@@ -10,8 +10,9 @@ constexpr int kUsage = 1;         // a command line that cannot be understood
 constexpr int kNoStatus = 2;      // a status that cannot be had
 constexpr int kInterrupted = 8;   // a mount that a signal ended before it was made
 constexpr int kMountFailed = 32;  // or an unmount
-constexpr int kPartlyDone =
-    64;  // unmounted here, but still in use elsewhere; not all of it is in the disk cache
+// Unmounted here, but still in use elsewhere, or not all that programs changed could be done; not all of it
+// is in the disk cache.
+constexpr int kPartlyDone = 64;
 
 [[nodiscard]] int run_command_line(int argc, char** argv);
 

@@ -36,7 +36,7 @@ constexpr std::size_t kConnectionsMax = 16;  // commands being answered at once
 constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is dropped
 constexpr int kProgressMs = 1000;
 constexpr std::chrono::milliseconds kNothingLeftPause{100};  // no descriptor, no memory
-constexpr timeval kAnswerMax{.tv_sec = 5, .tv_usec = 0};  // a flush tells more often how far it is
+constexpr timeval kAnswerMax{.tv_sec = 5, .tv_usec = 0};     // a flush tells more often how far it is
 constexpr std::string_view kSuffix = ".sock";
 
 Result<sockaddr_un> address_of(const std::filesystem::path& path) {
@@ -225,8 +225,12 @@ class Server final : public ControlServer {
     const Result<std::string> path = unescape_path(escaped_path);
     const Result<void> outcome = path ? handler(*path) : std::unexpected(path.error());
     if (outcome) return "{\"ok\": true}\n";
-    const nlohmann::json answer{{"ok", false}, {"error", outcome.error().context}};
-    return answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return text_of({{"ok", false}, {"error", outcome.error().context}}) + "\n";
+  }
+
+  // File names in errors are bytes, JSON is UTF-8.
+  static std::string text_of(const nlohmann::ordered_json& json) {
+    return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   void flush(int fd) {
@@ -246,7 +250,12 @@ class Server final : public ControlServer {
       pollfd gone{.fd = fd, .events = POLLRDHUP};
       if (::poll(&gone, 1, kLookMs) > 0) return;
     }
-    send_all(fd, "{\"pending_bytes\": 0, \"flushed\": true}\n");
+    const UntoldFailures::Value untold = handlers_.untold();
+    const nlohmann::ordered_json end{{"pending_bytes", 0},
+                                     {"flushed", true},
+                                     {"untold", untold.count},
+                                     {"untold_last", untold.count > 0 ? untold.last : ""}};
+    send_all(fd, text_of(end) + "\n");
   }
 
   const std::filesystem::path path_;

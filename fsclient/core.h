@@ -33,14 +33,10 @@ struct Counters {
   std::atomic<std::uint64_t> operations{0};  // all of them
 };
 
-// The last thing that went wrong, for `tusk status`.
+// The last thing that went wrong, for `tusk status`. The daemon's log has them all.
 class LastError {
  public:
-  void set(std::string text) {
-    const std::lock_guard lock(mutex_);
-    text_ = std::move(text);
-    ++count_;
-  }
+  void set(std::string text);
   [[nodiscard]] std::pair<std::string, std::uint64_t> value() const {
     const std::lock_guard lock(mutex_);
     return {text_, count_};

@@ -223,6 +223,7 @@ class MountedServer {
          .pending = [this] { return filesystem_->pending_bytes(); },
          .connected = [this] { return channel_.stats().connected; },
          .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); },
+         .untold = [this] { return filesystem_->untold_failures(); },
          .drop = [this] { drop(); },
          .pin = [this](const std::string& path) { return filesystem_->pin(path); },
          .unpin = [this](const std::string& path) { return filesystem_->unpin(path); }});
@@ -237,6 +238,10 @@ class MountedServer {
   void serve() {
     mount_->wait();
     if (!flush()) spdlog::error("ended with {} bytes not on the server", filesystem_->pending_bytes());
+    const UntoldFailures::Value untold = filesystem_->untold_failures();
+    if (untold.count > 0)
+      spdlog::error("ended with {} changes that could not be done and nobody was told of; the last: {}",
+                    untold.count, untold.last);
   }
 
   void end() {

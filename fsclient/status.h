@@ -5,7 +5,8 @@
 //
 //   status   one JSON object, see below
 //   flush    lines {"pending_bytes": N, "connected": true or false} about once a second, the last one when
-//            nothing is pending: {"pending_bytes": 0, "flushed": true}
+//            nothing is pending: {"pending_bytes": 0, "flushed": true, "untold": N, "untold_last": TEXT}: how
+//            many changes programs were told are done, could not be done, and nobody has been told of
 //   drop     {"lost_bytes": N}; then the mount is taken from its users and the daemon ends, without waiting
 //            for the server
 //   pin PATH, unpin PATH
@@ -110,6 +111,7 @@ class ControlServer {
     std::function<ByteCount()> pending;   // bytes
     std::function<bool()> connected;
     std::function<void(Done<void>)> flush;
+    std::function<UntoldFailures::Value()> untold;
     std::function<void()> drop;
     std::function<Result<void>(const std::string& path)> pin;
     std::function<Result<void>(const std::string& path)> unpin;

@@ -44,6 +44,7 @@ struct Standing {
   ByteCount pending = 0;
   bool connected = true;
   bool flushed = false;
+  UntoldFailures::Value untold;  // once it is flushed
 };
 
 std::optional<Standing> parse_standing(std::string_view line) {
@@ -51,7 +52,8 @@ std::optional<Standing> parse_standing(std::string_view line) {
   if (!json.is_object()) return std::nullopt;
   return Standing{.pending = json.value("pending_bytes", ByteCount{0}),
                   .connected = json.value("connected", true),
-                  .flushed = json.value("flushed", false)};
+                  .flushed = json.value("flushed", false),
+                  .untold = {json.value("untold", std::uint64_t{0}), json.value("untold_last", "")}};
 }
 
 std::optional<Standing> standing_of(const std::optional<Daemon>& daemon) {
@@ -102,6 +104,7 @@ class FlushReport {
 
   void handle(const Standing& standing) {
     flushed_ = standing.flushed;
+    untold_ = standing.untold;
     const bool first = std::exchange(first_, false);
     if (flushed_ || standing.pending == 0) return;
     if (!standing.connected)
@@ -111,6 +114,7 @@ class FlushReport {
     connected_ = standing.connected;
   }
   [[nodiscard]] bool flushed() const { return flushed_; }
+  [[nodiscard]] const UntoldFailures::Value& untold() const { return untold_; }
 
  private:
   void tell_out_of_reach(const Standing& standing) const {
@@ -126,15 +130,17 @@ class FlushReport {
   ByteCount told_ = 0;
   bool connected_ = true;
   bool flushed_ = false;
+  UntoldFailures::Value untold_;
 };
 
-Result<void> flush(const Place& place, const Daemon& daemon) {
+// What could not be done of all that programs were told is, and nobody was told of.
+Result<UntoldFailures::Value> flush(const Place& place, const Daemon& daemon) {
   FlushReport report(place);
   TUSK_TRY(control(daemon, "flush", [&report](std::string_view line) {
     if (const std::optional<Standing> standing = parse_standing(line)) report.handle(*standing);
   }));
   if (!report.flushed()) return fail(ErrorCode::kConnectionLost, "the daemon ended while it sent the rest");
-  return {};
+  return report.untold();
 }
 
 int complain_of_use(const Place& place, const std::optional<Daemon>& daemon) {
@@ -152,7 +158,6 @@ int complain_of_use(const Place& place, const std::optional<Daemon>& daemon) {
 
 // After unmounting: with the last place where it is mounted the daemon goes, too.
 int see_it_end(const Place& place, const Daemon& daemon) {
-  (void)flush(place, daemon);  // what was written until the last moment
   if (ends_within(daemon, kEndsSoon)) return 0;
   tell(fmt::format("{} is unmounted; waiting for its daemon ({}) to end", place.string(), pid_text(daemon)));
   if (ends_within(daemon, kEndsElsewhere)) return 0;
@@ -166,9 +171,12 @@ int see_it_end(const Place& place, const Daemon& daemon) {
 
 int unmount_in_good_order(const Place& place, const std::optional<Daemon>& daemon) {
   if (!daemon) tell_that_nobody_knows(place);
-  if (daemon)
-    if (const Result<void> flushed = flush(place, *daemon); !flushed && mounted_by_us(place))
-      return complain(kMountFailed, flushed.error().message());
+  UntoldFailures::Value untold;
+  if (daemon) {
+    const Result<UntoldFailures::Value> flushed = flush(place, *daemon);
+    if (!flushed && mounted_by_us(place)) return complain(kMountFailed, flushed.error().message());
+    untold = flushed.value_or(untold);
+  }
   if (mounted_by_us(place)) {
     const Result<void> unmounted = unmount_path(place, false);
     if (!unmounted && mounted_by_us(place))
@@ -176,7 +184,14 @@ int unmount_in_good_order(const Place& place, const std::optional<Daemon>& daemo
                  ? complain_of_use(place, daemon)
                  : complain(kMountFailed, unmounted.error().message());
   }
-  return daemon ? see_it_end(place, *daemon) : 0;
+  if (!daemon) return 0;
+  untold = flush(place, *daemon).value_or(untold);  // what was written until the last moment
+  const int end = see_it_end(place, *daemon);
+  if (untold.count == 0) return end;
+  return complain(kPartlyDone,
+                  fmt::format("{} is unmounted, but {} of the changes that programs were told are "
+                              "done could not be done; the last: {}",
+                              place.string(), untold.count, untold.last));
 }
 
 // ---------------------------------------------------------------- at once

@@ -151,6 +151,18 @@ class Unmount(unittest.TestCase):
         keeper.stdin.close()
         self.wait_for_the_end_of(pids)
 
+    def test_what_could_not_be_done_and_nobody_was_told_of_is_said(self):
+        (self.mount.path / "folder").mkdir()
+        wait_until((self.export / "folder").exists, ERROR_SECONDS, "the folder on the server")
+        self.lose_the_server()
+        (self.mount.path / "folder" / "made").mkdir()  # which the mount answers by itself
+        (self.export / "folder").rmdir()
+        self.server.start()
+        finished = self.tusk("umount", self.mount.path, check=False)
+        self.assertEqual(finished.returncode, 64, finished.stderr)
+        self.assertRegex(finished.stderr, "but 1 of the changes .* could not be done; the last: 'made'")
+        self.assertIsNone(fuse_connection(self.mount.path))
+
     def test_without_a_daemon_to_ask_it_says_so(self):
         for path in pathlib.Path("/run/tusk").glob("*.sock"):
             if listener_at(path) in self.mount.pids():

@@ -398,6 +398,10 @@ TEST_F(Control, AnswersOnItsSocket) {
                                  .pending = [] { return ByteCount{7}; },
                                  .connected = [] { return false; },
                                  .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
+                                 .untold =
+                                     [] {
+                                       return UntoldFailures::Value{2, "write to '\xff'"};
+                                     },
                                  .drop = [&] { dropped = true; }});
   ASSERT_TRUE(server);
   const std::filesystem::path path = socket().value();
@@ -408,7 +412,9 @@ TEST_F(Control, AnswersOnItsSocket) {
   auto flushing = std::async(std::launch::async, [&] { return control(path, "flush", gather).has_value(); });
   flush_asked.get_future().get()({});
   EXPECT_TRUE(flushing.get());
-  EXPECT_EQ(lines.back(), "{\"pending_bytes\": 0, \"flushed\": true}");
+  EXPECT_EQ(lines.back(), R"({"pending_bytes":0,"flushed":true,"untold":2,"untold_last":"write to ')"
+                          "\xef\xbf\xbd"
+                          R"('"})");
   lines.clear();
   ASSERT_TRUE(control(path, "drop", gather));
   EXPECT_EQ(lines, std::vector<std::string>{"{\"lost_bytes\": 7}"});
@@ -425,6 +431,10 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
                                  .pending = [] { return ByteCount{7}; },
                                  .connected = [] { return false; },
                                  .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
+                                 .untold =
+                                     [] {
+                                       return UntoldFailures::Value{0, "told since"};
+                                     },
                                  .drop = {}});
   ASSERT_TRUE(server);
   std::vector<std::string> lines;
@@ -433,6 +443,7 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
     if (lines.size() == 1) flush_asked.get_future().get()({});
   }));
   EXPECT_EQ(lines.front(), "{\"pending_bytes\": 7, \"connected\": false}");
+  EXPECT_THAT(lines.back(), testing::HasSubstr(R"("untold":0,"untold_last":"")"));
 }
 
 TEST_F(Control, ADaemonThatHadNoDescriptorLeftAnswersOnceItHas) {

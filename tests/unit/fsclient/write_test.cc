@@ -164,13 +164,27 @@ TEST_F(Writing, AnErrorThatOnlyAReaderCouldBeToldIsToldToWhoRenamesTheFile) {
   scheduler.advance(WriteBehind::kDirtyAge);
   settle();
   EXPECT_EQ(flush(reader).error().code, from_errno(ENOSPC));
+  EXPECT_EQ(filesystem->untold_failures().count, 1u);
+  EXPECT_THAT(filesystem->untold_failures().last, testing::StartsWith("write to 'a': "));
   const auto rename = [this] {
     auto renamed = new_answer<void>();
     filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
     return finished(renamed);
   };
   EXPECT_EQ(rename().error().code, from_errno(ENOSPC));
+  EXPECT_EQ(filesystem->untold_failures().count, 0u);
   EXPECT_TRUE(rename()) << "once";
+}
+
+TEST_F(Writing, AFailureThatAWriterIsToldIsNoneThatNobodyWasTold) {
+  const Handle file = create("a");
+  server.fault = [](const schema::Request& r) {
+    return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+  };
+  write(file, 0, "lost");
+  EXPECT_FALSE(flush(file));
+  filesystem->release(file, std::nullopt);
+  EXPECT_EQ(filesystem->untold_failures().count, 0u);
 }
 
 TEST_F(Writing, SoIsOneThatCameBetweenTheLastCloseAndItsEnd) {

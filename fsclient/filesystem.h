@@ -407,6 +407,13 @@ class Filesystem {
   void give_back(const std::shared_ptr<OpenFile>& file, NewLock lock, ErrorCode code);
   void after_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock,
                   Done<void> done);
+  void unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock);
+  void send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock);
+  void note_unlocked(Inode& inode);
+  [[nodiscard]] static bool unlocks_on_their_way(Inode& inode);
+  void after_unlocks(Inode& inode, std::move_only_function<void()> then);
+  // Whether the owner has POSIX locks on the file, which are to be given back now.
+  [[nodiscard]] static bool take_locks_of(OpenFile& file, std::uint64_t owner);
   void unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFile>& file, std::uint64_t owner,
                      Done<void> done);
 

@@ -146,7 +146,12 @@ void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Don
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
   Done<void> close = [this, asker, file, lock_owner, done = std::move(done)](Result<void> flushed) mutable {
-    if (flushed) flushed = write_behind_.take_error(*file);
+    if (!flushed) {  // given up: what was written under a lock is still on its way
+      if (take_locks_of(*file, lock_owner))
+        unlock_behind_data(file, {.owner = lock_owner, .type = F_UNLCK, .end = INT64_MAX});
+      return done(std::move(flushed));
+    }
+    flushed = write_behind_.take_error(*file);
     unlock_all_of(asker, file, lock_owner, [flushed, done = std::move(done)](const Result<void>&) mutable {
       done(std::move(flushed));
     });

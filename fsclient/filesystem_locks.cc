@@ -48,6 +48,11 @@ void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> d
     return after_log<Done<void>>(asker, std::move(done), [this, asker, handle, lock](Done<void> then) {
       set_lock(asker, handle, lock, std::move(then));
     });
+  if (lock.type != F_UNLCK && unlocks_on_their_way(*file->inode))
+    return wait_for_log<Done<void>>(
+        core_, asker, std::move(done),
+        [this, asker, handle, lock](Done<void> then) { set_lock(asker, handle, lock, std::move(then)); },
+        [this, &inode = *file->inode](auto go_on, auto) { after_unlocks(inode, std::move(go_on)); });
   if (lock.type != F_UNLCK)  // a lock belongs to an open file
     return open_at_server(asker, file->inode,
                           [this, asker, file, lock, done = std::move(done)](Result<void> opened) mutable {
@@ -130,17 +135,62 @@ void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>&
               });
 }
 
+bool Filesystem::take_locks_of(OpenFile& file, std::uint64_t owner) {
+  const std::lock_guard lock(file.inode->mutex);
+  const bool has_locks = file.inode->lock_owners.erase(owner) > 0;
+  if (file.inode->lock_owners.empty())
+    for (OpenFile* open : file.inode->open_files) open->record_locked = false;
+  return has_locks;
+}
+
+// For nobody who waits: a program that is killed gives its locks back by closing the file. If it lives on and
+// wants one of them again, that must come behind this.
+void Filesystem::unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock) {
+  {
+    const std::lock_guard guard(file->inode->mutex);
+    ++file->inode->unlocks_behind_data;
+  }
+  send_unlock_behind_data(file, lock);
+}
+
+void Filesystem::send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock) {
+  write_behind_.flush({}, file->inode, [this, file, lock](const Result<void>& flushed) {
+    // Out of reach for longer than calls wait; the data waits on.
+    if (!flushed) return send_unlock_behind_data(file, lock);
+    send_lock({}, file, lock, false, [this, file, lock](const Result<schema::LockReply>&) {
+      if (!lock.flock) note_unlocked(*file->inode);
+    });
+    // Its owner is gone: nobody's next lock is that one's.
+    if (lock.flock) note_unlocked(*file->inode);
+  });
+}
+
+void Filesystem::note_unlocked(Inode& inode) {
+  std::vector<std::move_only_function<void()>> waiters;
+  {
+    const std::lock_guard guard(inode.mutex);
+    if (--inode.unlocks_behind_data == 0) waiters.swap(inode.lock_waiters);
+  }
+  for (auto& waiter : waiters) core_.scheduler.post(std::move(waiter));
+}
+
+bool Filesystem::unlocks_on_their_way(Inode& inode) {
+  const std::lock_guard guard(inode.mutex);
+  return inode.unlocks_behind_data > 0;
+}
+
+void Filesystem::after_unlocks(Inode& inode, std::move_only_function<void()> then) {
+  {
+    const std::lock_guard guard(inode.mutex);
+    if (inode.unlocks_behind_data > 0) return inode.lock_waiters.push_back(std::move(then));
+  }
+  core_.scheduler.post(std::move(then));
+}
+
 // close(2) releases all POSIX locks the process has on the file. Most have none: no call then.
 void Filesystem::unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFile>& file, std::uint64_t owner,
                                Done<void> done) {
-  bool has_locks = false;
-  {
-    const std::lock_guard lock(file->inode->mutex);
-    has_locks = file->inode->lock_owners.erase(owner) > 0;
-    if (file->inode->lock_owners.empty())
-      for (OpenFile* open : file->inode->open_files) open->record_locked = false;
-  }
-  if (!has_locks) return done({});
+  if (!take_locks_of(*file, owner)) return done({});
   send_lock(asker, file, {.owner = owner, .type = F_UNLCK, .end = INT64_MAX}, false,
             [done = std::move(done)](const Result<schema::LockReply>&) mutable { done({}); });
 }

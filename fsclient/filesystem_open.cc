@@ -426,8 +426,7 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
 void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner) {
   const std::shared_ptr<OpenFile> file = files_.take(handle);
   if (flock_owner)
-    send_lock({}, file, {.flock = true, .owner = *flock_owner, .type = F_UNLCK, .end = INT64_MAX}, false,
-              [file](const Result<schema::LockReply>&) {});
+    unlock_behind_data(file, {.flock = true, .owner = *flock_owner, .type = F_UNLCK, .end = INT64_MAX});
   {
     const std::lock_guard lock(file->inode->mutex);
     std::erase(file->inode->open_files, file.get());

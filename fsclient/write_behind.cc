@@ -26,10 +26,13 @@ ByteCount WriteBehind::pending_max() const {
 // ---------------------------------------------------------------- writing
 
 WriteBehind::~WriteBehind() {
-  // Inodes, their dirty blocks and the open files that wrote them hold one another.
+  // Inodes, their dirty blocks, the open files that wrote them and those for which somebody waits hold one
+  // another.
   for (const std::shared_ptr<Inode>& inode : dirty_) {
+    std::vector<FlushWaiter> waiters;
     const std::lock_guard lock(inode->mutex);
     inode->file->data.let_writers_go();
+    waiters.swap(inode->file->flush_waiters);
   }
 }
 

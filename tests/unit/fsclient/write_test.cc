@@ -436,6 +436,53 @@ TEST_F(Writing, AKilledProgramGetsAwayFromAnUnlockThatIsMadeAllTheSame) {
   settle();  // its answer comes late and to nobody
 }
 
+TEST_F(Writing, AnUnlockComesBehindTheDataAlsoIfItsProgramIsKilled) {
+  const Handle file = create("a");
+  const NewLock whole{.owner = 1, .type = F_WRLCK, .end = INT64_MAX};
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, file, whole, into(locked));
+  ASSERT_TRUE(finished(locked));
+  write(file, 0, "under the lock");
+  const auto interrupt = std::make_shared<Interrupt>();
+  auto flushed = new_answer<void>();
+  filesystem->flush({.interrupt = interrupt}, file, 1, into(flushed));
+  interrupt->fire();
+  scheduler.advance(kInterruptGrace);
+  ASSERT_TRUE(flushed->has_value());
+  EXPECT_EQ((*flushed)->error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  // If it lives on it may want the lock again, which that unlock must not take.
+  auto again = new_answer<void>();
+  filesystem->set_lock({}, file, whole, into(again));
+  scheduler.run();
+  EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  for (const int type : {F_UNLCK, F_WRLCK}) {
+    server.answer();
+    scheduler.run();
+    ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kLock}));
+    EXPECT_EQ(server.waiting().front().request.message.lock().type(), static_cast<std::uint32_t>(type));
+  }
+  EXPECT_TRUE(finished(again));
+}
+
+TEST_F(Writing, SoDoesThatOfTheLastCloseOfALockedFile) {
+  const Handle file = create("a");
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, file, {.flock = true, .owner = 1, .type = F_WRLCK, .end = INT64_MAX},
+                       into(locked));
+  ASSERT_TRUE(finished(locked));
+  write(file, 0, "under the lock");
+  filesystem->release(file, 1);
+  scheduler.run();
+  EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  filesystem->handle_outage({ErrorCode::kTimedOut, "out of reach"});
+  EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  server.answer();
+  EXPECT_THAT(server.waiting_kinds(), testing::Contains(schema::Request::kLock));
+  settle();
+  EXPECT_EQ(server.open_files(), 0u);
+}
+
 TEST_F(Writing, WhatFailsTogetherIsToldOnce) {
   const Handle file = create("a");
   server.fault = [](const schema::Request& r) {

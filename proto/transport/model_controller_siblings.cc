@@ -111,8 +111,8 @@ double ModelController::owed() const {
   return std::clamp(seconds / kCatchUpSeconds, -most, most);
 }
 
-// What one gives the others take, so that together they are to the line what they were. Beside strangers each
-// fights for itself.
+// What one gives the others take, so that together they are to the line what they were. Beside strangers, who
+// would take it, they insist on the same part each.
 void ModelController::share_evenly(Duration queue) {
   if (!siblings_fill()) return;
   if (others_.flows >= kCrowd) capacity_ = std::max(capacity_, kCrowdHas * (others_.rate + goodput_));

@@ -36,6 +36,7 @@ struct ServerLink {
   std::uint64_t unattached = 0;           // its place among the strangers of all shards
   TimePoint timeout = kNever;             // as entered in the table of timeouts
   bool dirty = false;
+  bool held_up = false;    // found the socket blocked, and is resumed when it takes more
   bool announced = false;  // the service has seen it or may have
   bool left = false;       // its peer said goodbye
 

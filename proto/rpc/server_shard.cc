@@ -12,6 +12,7 @@
 namespace tusk::rpc {
 namespace {
 
+// A wait for the socket may not have been had, for want of descriptors.
 constexpr Duration kBlockedTick = 10ms;
 // For the goodbyes to go out.
 constexpr Duration kGoodbyePatience = 500ms;
@@ -30,11 +31,18 @@ ServerShard::ServerShard(ServerCommons& commons, unsigned index, unsigned shards
       shards_(shards),
       reactor_(std::move(reactor)),
       sockets_(std::move(sockets)),
-      queues_(sockets_.size()),
-      blocked_(sockets_.size(), false),
       route_(std::make_shared<ReplyRoute>(*reactor_)),
       timer_(std::make_unique<io::Timer>(*reactor_)),
-      next_id_(shards + index) {}
+      next_id_(shards + index) {
+  for (io::UdpSocket& socket : sockets_)
+    outlets_.push_back(std::make_unique<Outlet>(
+        socket,
+        [this, &socket](std::function<void()> fn) {
+          return reactor_->wait_writable_once(socket.fd(), std::move(fn));
+        },
+        [this](const io::Address& to, std::size_t size) { note_too_big(to, size); },
+        [this](ConnectionId connection) { resume(connection); }));
+}
 
 void ServerShard::refuse_the_rest() {
   timer_.reset();
@@ -124,16 +132,17 @@ void ServerShard::settle() {
     mark(link);
   }
   if (phase_ == Phase::kAnswering && now >= phase_until_) enter(Phase::kParting, now + kGoodbyePatience);
-  process_marked(now);
+  process_marked();
   shed_memory();
-  for (std::size_t i = 0; i < sockets_.size(); ++i) flush(i);
+  for (const auto& outlet : outlets_) outlet->flush();
+  tell_too_big();
   drops_.report(now);
   if (phase_ != Phase::kServing && links_.empty()) finish();
   if (phase_ == Phase::kParting && now >= phase_until_) finish();
   arm_timer();
 }
 
-void ServerShard::process_marked(TimePoint now) {
+void ServerShard::process_marked() {
   // Processing one link can mark another (a service that answers at once), so take turns.
   while (!dirty_.empty()) {
     const std::vector<ConnectionId> turn = std::exchange(dirty_, {});
@@ -141,7 +150,8 @@ void ServerShard::process_marked(TimePoint now) {
       const auto found = links_.find(id);
       if (found == links_.end()) continue;
       found->second->dirty = false;
-      process(*found->second, now);
+      // Asked for each: those before it have sealed bursts, and what it sends counts as sent from now on.
+      process(*found->second, io::now());
     }
   }
 }
@@ -150,20 +160,25 @@ void ServerShard::process(ServerLink& link, TimePoint now) {
   handle_events(link, now);
   note_memory(link);
   judge(link, now);
-  if (!blocked_[link.socket]) {
-    const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
-    ByteCount* budget = link.unproven() ? &link.unproven_budget : nullptr;
-    if (budget && link.secure->established()) link.secure->connection().hold_back();
-    if (!transmit(*link.secure, now, link.route, queues_[link.socket], sockets_[link.socket], too_big,
-                  budget))
-      blocked_[link.socket] = true;
-  }
+  send(link, now);
   handle_events(link, now);
   if (link.secure->established() && !link.secure->closed() && phase_ == Phase::kServing)
     while (const auto due = link.bulk.next(link.secure->connection())) accept_call(link, *due);
   if (link.trace) link.trace->note(now, link.secure->connection());
   if (link.secure->closed()) return remove(link);
   retime(link);
+}
+
+void ServerShard::send(ServerLink& link, TimePoint now) {
+  Outlet& outlet = *outlets_[link.socket];
+  if (!outlet.blocked()) {
+    ByteCount* budget = link.unproven() ? &link.unproven_budget : nullptr;
+    if (budget && link.secure->established()) link.secure->connection().hold_back();
+    outlet.send([&](DatagramQueue& queue, io::UdpSocket& socket, const Outlet::TooBig& too_big) {
+      return transmit(*link.secure, now, link.route, queue, socket, too_big, budget);
+    });
+  }
+  if (outlet.blocked() && !std::exchange(link.held_up, true)) outlet.hold_up(link.id);
 }
 
 // Who has to go, and is told why.
@@ -299,44 +314,45 @@ void ServerShard::accept_call(ServerLink& link, const transport::RequestArrived&
   commons_.service.handle_call(std::move(*call));
 }
 
-// The queue is everybody's: the datagram that the kernel refused may be another link's.
-void ServerShard::handle_too_big(const io::Address& to, std::size_t size) {
-  for (auto& [id, link] : links_)
-    if (link->route.to == to && link->secure->established())
-      link->secure->connection().handle_too_big(static_cast<std::uint32_t>(size));
+// The queue is everybody's: the datagram that the kernel refused may be another link's. Of several sizes the
+// smallest says it all.
+void ServerShard::note_too_big(const io::Address& to, std::size_t size) {
+  const auto noted = too_big_.try_emplace(to, size).first;
+  noted->second = std::min(noted->second, size);
 }
 
-void ServerShard::flush(std::size_t socket) {
-  const auto too_big = [this](const io::Address& to, std::size_t size) { handle_too_big(to, size); };
-  const bool was_blocked = blocked_[socket];
-  blocked_[socket] = !queues_[socket].flush(sockets_[socket], too_big);
-  if (blocked_[socket]) {
-    const auto resume = [this, socket] {
-      flush(socket);
-      if (!blocked_[socket]) resume_links(socket);
-    };
-    if (auto waiting = reactor_->wait_writable_once(sockets_[socket].fd(), resume); !waiting)
-      spdlog::error("cannot wait for the socket: {}", waiting.error().message());
-  } else if (was_blocked) {
-    resume_links(socket);
-  }
-}
-
-void ServerShard::resume_links(std::size_t socket) {
+// At once for all that were refused: many that connect together try the same sizes together.
+void ServerShard::tell_too_big() {
+  if (too_big_.empty()) return;
   for (auto& [id, link] : links_) {
-    if (link->socket != socket) continue;
-    if (link->secure->established()) link->secure->connection().hold_back();
+    const auto refused = too_big_.find(link->route.to);
+    if (refused == too_big_.end() || !link->secure->established()) continue;
+    link->secure->connection().handle_too_big(static_cast<std::uint32_t>(refused->second));
     mark(*link);
   }
+  too_big_.clear();
+}
+
+void ServerShard::resume(ConnectionId connection) {
+  const auto found = links_.find(connection);
+  if (found == links_.end()) return;
+  ServerLink& link = *found->second;
+  link.held_up = false;
+  if (link.secure->established()) link.secure->connection().hold_back();
+  mark(link);
+}
+
+// Not before it may send again is there anything to do for who wants to: the socket's writability, or the
+// next packet from an unproven address, comes first.
+TimePoint ServerShard::no_sooner(const ServerLink& link) const {
+  if (link.held_up) return io::now() + kBlockedTick;
+  if (!link.unproven() || link.unproven_budget >= wire::kDatagramSizeMin) return {};
+  return io::now() + kBlockedTick;
 }
 
 void ServerShard::retime(ServerLink& link) {
-  // While the socket is full there is nothing to do at any time; its writability comes first. Likewise
-  // while an unproven address may get no more: its next packet comes first.
-  const bool starved = link.unproven() && link.unproven_budget < wire::kDatagramSizeMin;
-  TimePoint next = blocked_[link.socket] ? io::now() + kBlockedTick
-                                         : std::min(link.secure->next_timeout(), link.attach_by);
-  if (starved) next = std::max(next, io::now() + kBlockedTick);
+  const TimePoint wanted = std::min(link.secure->next_timeout(), link.attach_by);
+  const TimePoint next = std::max(wanted, no_sooner(link));
   if (next == link.timeout) return;
   if (link.timeout != kNever) timeouts_.erase({link.timeout, link.id});
   link.timeout = next;

@@ -19,9 +19,9 @@
 #include "proto/io/reactor.h"
 #include "proto/io/udp_socket.h"
 #include "proto/rpc/address_validation.h"
-#include "proto/rpc/datagram_queue.h"
 #include "proto/rpc/drop_log.h"
 #include "proto/rpc/host_siblings.h"
+#include "proto/rpc/outlet.h"
 #include "proto/rpc/request_memory.h"
 #include "proto/rpc/server_endpoint.h"
 #include "proto/rpc/server_link.h"
@@ -102,8 +102,9 @@ class ServerShard {
   void send_long(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
 
   void settle();
-  void process_marked(TimePoint now);
+  void process_marked();
   void process(ServerLink& link, TimePoint now);
+  void send(ServerLink& link, TimePoint now);
   void judge(ServerLink& link, TimePoint now);
   void note_memory(ServerLink& link);
   void shed_memory();
@@ -114,9 +115,10 @@ class ServerShard {
   void introduce(ServerLink& link, const io::Address& host);
   void welcome(ServerLink& link, TimePoint now);
   void let_in(ServerLink& link, const Answer::Entry& entry);
-  void flush(std::size_t socket);
-  void resume_links(std::size_t socket);  // that has become writable
-  void handle_too_big(const io::Address& to, std::size_t size);
+  void resume(ConnectionId connection);
+  void note_too_big(const io::Address& to, std::size_t size);
+  void tell_too_big();
+  [[nodiscard]] TimePoint no_sooner(const ServerLink& link) const;
   void retime(ServerLink& link);
   void arm_timer();
   void mark(ServerLink& link);
@@ -129,8 +131,7 @@ class ServerShard {
   const unsigned shards_;
   std::unique_ptr<io::Reactor> reactor_;
   std::vector<io::UdpSocket> sockets_;
-  std::vector<DatagramQueue> queues_;
-  std::vector<bool> blocked_;
+  std::vector<std::unique_ptr<Outlet>> outlets_;  // of each socket
   const std::shared_ptr<ReplyRoute> route_;
   std::unique_ptr<io::Timer> timer_;
   io::ReceiveBatch batch_;
@@ -140,6 +141,8 @@ class ServerShard {
   std::unordered_map<wire::ConnectionIdBytes, ServerLink*> by_id_;  // own ids, original ids while young
   std::set<std::pair<TimePoint, ConnectionId>> timeouts_;
   std::vector<ConnectionId> dirty_;
+  std::unordered_map<io::Address, std::size_t>
+      too_big_;  // what the interface refused since the last settle()
   std::uint64_t next_id_;
   std::uint64_t next_call_ = 1;
   Phase phase_ = Phase::kServing;

@@ -14,6 +14,9 @@ namespace {
 
 // A wait for the socket may not have been had, for want of descriptors.
 constexpr Duration kBlockedTick = 10ms;
+// An address that may get nothing more until something comes from it: what is left is to see that the
+// handshake takes too long. Whoever makes up addresses costs that many wake-ups each.
+constexpr Duration kStarvedTick = 250ms;
 // For the goodbyes to go out.
 constexpr Duration kGoodbyePatience = 500ms;
 // An ATTACH needs a hundredth of it.
@@ -347,7 +350,10 @@ void ServerShard::resume(ConnectionId connection) {
 TimePoint ServerShard::no_sooner(const ServerLink& link) const {
   if (link.held_up) return io::now() + kBlockedTick;
   if (!link.unproven() || link.unproven_budget >= wire::kDatagramSizeMin) return {};
-  return io::now() + kBlockedTick;
+  // What is too little for a handshake does for small packets, such as a challenge.
+  const bool enough =
+      link.secure->established() && link.unproven_budget >= SecureConnection::kDatagramRoomMin;
+  return io::now() + (enough ? kBlockedTick : kStarvedTick);
 }
 
 void ServerShard::retime(ServerLink& link) {

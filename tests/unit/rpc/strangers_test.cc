@@ -2,7 +2,10 @@
 // and what it owes to all of them when it leaves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 
@@ -141,7 +144,21 @@ TEST_F(StrangersTest, TheyGiveWayWhenThereIsNoPlaceInWhateverShardTheyAre) {
 
 // ---------------------------------------------------------------- addresses that are not proven
 
-TEST_F(StrangersTest, WhoMayNotBeThereGetsLittle) {
+// How often the other threads of this process have gone to sleep.
+std::uint64_t sleeps_of_others() {
+  std::uint64_t sum = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(::gettid())) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string word; status >> word;) {
+      std::uint64_t count = 0;
+      if (word == "voluntary_ctxt_switches:" && status >> count) sum += count;
+    }
+  }
+  return sum;
+}
+
+TEST_F(StrangersTest, WhoMayNotBeThereGetsLittleAndIsHardlyLookedAt) {
   start();
   RawClient silent = client();
   // Long enough for the server to repeat its flight more often than it may.
@@ -149,6 +166,9 @@ TEST_F(StrangersTest, WhoMayNotBeThereGetsLittle) {
   for (const auto& packet : silent.call_and_fall_silent(2500ms)) bytes += packet.size();
   EXPECT_GT(bytes, 0u);
   EXPECT_LE(bytes, 3 * wire::kDatagramSizeMin);
+  const std::uint64_t before = sleeps_of_others();
+  EXPECT_TRUE(silent.hear(1s).empty());
+  EXPECT_LE(sleeps_of_others() - before, 20u);
 }
 
 TEST_F(StrangersTest, ManyThatMayNotBeThereMakeOthersProveTheirAddress) {

@@ -127,6 +127,25 @@ Result<Move> check_move(const Call& call, const std::optional<NodeTable::Found>&
   return fail(from_errno(ECANCELED), "another file has the name by now");
 }
 
+// renameat2(2). A name that the maker of a LOG's entry knew to be free is taken only if it still is: a
+// program on the server may have been faster since it was looked at.
+Result<void> move_name(const Call& call, const Place& from, const Place& to, Move move) {
+  const auto& request = call.request().rename();
+  const std::uint32_t flags = move == Move::kReplace ? 0 : request.flags();
+  const auto move_as = [&](std::uint32_t how) {
+    return ::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
+                       request.new_name().c_str(), how) == 0;
+  };
+  const bool known_free = call.log() && !request.expected().empty() && request.replaced().empty();
+  if (move == Move::kDo && flags == 0 && known_free) {
+    if (move_as(RENAME_NOREPLACE)) return {};
+    if (errno == EEXIST) return fail(from_errno(ECANCELED), "another file has the name by now");
+    if (errno != EINVAL) return fail_errno("rename");  // else a file system that does not know the flag
+  }
+  if (!move_as(flags)) return fail_errno("rename");
+  return {};
+}
+
 void tell_moved(Call& call, const FileChange& change, const NodeTable::Found& moved) {
   auto attr = change.end(call, moved.handle, *moved.fd);
   if (!attr) return;  // it is done nevertheless, and can be asked for
@@ -216,10 +235,9 @@ Result<void> rename(Call& call) {
   TUSK_ASSIGN(const Move move, check_move(call, moving, replaced));
   (void)call.reply.mutable_rename();
   if (move == Move::kDone) return {};
-  if (::renameat2(from.parent->number(), request.old_name().c_str(), to.parent->number(),
-                  request.new_name().c_str(), move == Move::kReplace ? 0 : flags) != 0) {
-    if (errno == ENOENT && call.again() && replaced) return {};
-    return fail_errno("rename");
+  if (const auto moved = move_name(call, from, to, move); !moved) {
+    if (moved.error().code == from_errno(ENOENT) && call.again() && replaced) return {};
+    return moved;
   }
 
   call.mutated(from.handle);

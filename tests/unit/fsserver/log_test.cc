@@ -1,5 +1,7 @@
 // LOGs as clients send them: their order, what later entries may say of earlier ones, what is done once.
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "log_of.h"
 
@@ -297,6 +299,30 @@ TEST_F(Logs, OnlyWhatWasMeantIsRemovedOrMoved) {
               ElementsAre(kDone, kDone));
   EXPECT_FALSE(std::filesystem::exists(dir / "b"));
   EXPECT_EQ(read_file(dir / "c"), "c");
+}
+
+// Whoever is first: what a program here makes under the name is never lost.
+TEST_F(Logs, ANameThatWasFreeIsNotTakenFromAProgramThatIsFaster) {
+  constexpr int kRaces = 400;
+  for (int i = 1; i <= kRaces; ++i) {
+    write_file(dir / "from", "moved");
+    const std::string moving = mount.handle("from");
+    const std::string to = dir / "to";
+    std::atomic<bool> begun = false;
+    bool made = false;
+    std::thread program([&] {
+      begun = true;
+      for (int pause = 0; pause < 100 * (i % 100); ++pause) begun = true;
+      made = Fd(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)).valid();
+    });
+    while (!begun) std::this_thread::yield();
+    const Answer answer = LogOf(static_cast<std::uint64_t>(i)).rename(root, "from", "to", moving).send(mount);
+    program.join();
+    ASSERT_THAT(errors_of(answer), ElementsAre(made ? err(ECANCELED) : kDone)) << i;
+    ASSERT_EQ(read_file(to), made ? "" : "moved") << i;
+    std::filesystem::remove(to);
+    std::filesystem::remove(dir / "from");
+  }
 }
 
 TEST_F(Logs, WhatIsDoneAlreadyIsNoErrorWhenItIsSaidAgain) {

@@ -47,6 +47,22 @@ bool lies_beneath(std::string_view path, std::string_view root) {
   return path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/');
 }
 
+// The kernel writes space, tab, newline and backslash as \\ooo.
+std::string unescape(std::string_view text) {
+  const auto octal = [](char c) { return c >= '0' && c <= '7'; };
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::string_view code = text.substr(i, 4);
+    if (code.size() < 4 || code[0] != '\\' || !std::ranges::all_of(code.substr(1), octal)) {
+      plain += text[i];
+      continue;
+    }
+    plain += static_cast<char>((code[1] - '0') << 6 | (code[2] - '0') << 3 | (code[3] - '0'));
+    i += 3;
+  }
+  return plain;
+}
+
 // Where a device is mounted inside `root`, from /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT POINT ...".
 std::optional<std::string> mount_point_beneath(std::uint64_t device, std::string_view root) {
   const std::string wanted = std::to_string(device >> 32) + ":" + std::to_string(device & 0xffffffffu);
@@ -55,6 +71,7 @@ std::optional<std::string> mount_point_beneath(std::uint64_t device, std::string
     std::istringstream fields(line);
     std::string id, parent, number, inner, point;
     fields >> id >> parent >> number >> inner >> point;
+    point = unescape(point);
     if (number == wanted && lies_beneath(point, root)) return point;
   }
   return std::nullopt;
@@ -81,15 +98,23 @@ Result<std::unique_ptr<NodeTable>> NodeTable::open(Fd root, std::string_view exp
 void NodeTable::load_names() {
   const auto digest = crypto::sha256(as_byte_span(root_handle_));
   const auto file = settings_.names_dir / crypto::base64url_encode(std::span(digest).first(16));
-  auto names =
-      NameMemory::open(file, [this](std::string_view handle, std::string_view parent, std::string_view name) {
+  auto names = NameMemory::open(
+      file,
+      [this](std::string_view handle, std::string_view parent, std::string_view name) {
         const std::lock_guard lock(mutex_);
         if (parent != root_handle_) (void)insert(parent);
         rename(insert(handle), parent, name);
-      });
+      },
+      settings_.names_bytes_max);
   if (!names)
     return spdlog::warn("mounts will lose their files when tuskd restarts: {}", names.error().message());
-  const auto written = (*names)->rewrite([this](const NameMemory::Visitor& visit) {
+  if (const auto written = rewrite_names(**names); !written)
+    return spdlog::warn("mounts will lose their files when tuskd restarts: {}", written.error().message());
+  names_ = std::move(*names);
+}
+
+Result<void> NodeTable::rewrite_names(NameMemory& names) {
+  return names.rewrite([this](const NameMemory::Visitor& visit) {
     const std::lock_guard lock(mutex_);
     for (const NodeId id : node_order_) {
       const Node& node = nodes_.at(id);
@@ -100,9 +125,6 @@ void NodeTable::load_names() {
         visit(*node.handle, *parent->second.handle, node.name);
     }
   });
-  if (!written)
-    return spdlog::warn("mounts will lose their files when tuskd restarts: {}", written.error().message());
-  names_ = std::move(*names);
 }
 
 bool NodeTable::root_exists() const {
@@ -300,7 +322,10 @@ void NodeTable::close_removed(TimePoint now) {
 }
 
 void NodeTable::keep_names() {
-  if (names_) names_->flush();
+  if (!names_) return;
+  if (!names_->worn()) return names_->flush();
+  if (const auto written = rewrite_names(*names_); !written)
+    spdlog::warn("mounts may lose files when tuskd restarts: {}", written.error().message());
 }
 
 void NodeTable::housekeep(TimePoint now) {

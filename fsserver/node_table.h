@@ -35,6 +35,7 @@ struct NodeTableSettings {
   bool by_handle = true;                 // false: as a server without the right to open by handle
   Duration recheck_after = 5s;           // how long a descriptor is believed to lie inside the export
   std::filesystem::path names_dir;       // for name memories; empty: names do not survive a restart
+  std::size_t names_bytes_max = kNameMemoryBytesMax;
 };
 
 constexpr int kDepthMax = 4096;  // directories above a file that are walked again to find it
@@ -133,6 +134,7 @@ class NodeTable {
   [[nodiscard]] Result<void> check_beneath(const Fd& fd, const Status& status) const;
 
   void load_names();
+  [[nodiscard]] Result<void> rewrite_names(NameMemory& names);
   void close_idle(TimePoint now);
   void close_removed(TimePoint now);
 

@@ -1,7 +1,10 @@
 // Handles: opaque, unforgeable, lasting; and the ways out of an export that must not be.
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
+#include <map>
 #include <thread>
 
 #include "mount.h"
@@ -214,6 +217,79 @@ TEST(NameMemory, LeavesOutHalfARecord) {
   EXPECT_EQ(seen, std::vector<std::string>{"h1n1"});
 }
 
+// The newest name of each handle, as a process that comes later reads it.
+std::map<std::string, std::string> names_in(const std::filesystem::path& file) {
+  std::map<std::string, std::string> names;
+  (void)NameMemory::open(file, [&](std::string_view handle, auto, std::string_view name) {
+    names[std::string(handle)] = name;
+  }).value();
+  return names;
+}
+
+TEST(NameMemory, AWriteThatFailsHalfWayLeavesNothingOfItselfAndIsDoneLater) {
+  TempDir dir;
+  const std::filesystem::path file = dir / "names/n";
+  const auto memory = NameMemory::open(file, [](auto, auto, auto) {}).value();
+  memory->remember("h1", "p", "n1");
+  memory->flush();
+  const std::uintmax_t size = std::filesystem::file_size(file);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit little = before;
+  little.rlim_cur = size + 5;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  memory->remember("h2", "p", "n2");
+  memory->flush();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::filesystem::file_size(file), size);
+  memory->remember("h3", "p", "n3");
+  memory->flush();
+  EXPECT_EQ(names_in(file), (std::map<std::string, std::string>{{"h1", "n1"}, {"h2", "n2"}, {"h3", "n3"}}));
+}
+
+TEST(NameMemory, IsRewrittenWhenItIsFullUnlessThatGainsLittle) {
+  TempDir dir;
+  const auto memory = NameMemory::open(
+                          dir / "names/n", [](auto, auto, auto) {}, 1000)
+                          .value();
+  for (int i = 0; i < 100; ++i) memory->remember("h", "p", "name" + std::to_string(i));
+  EXPECT_TRUE(memory->worn());
+  ASSERT_TRUE(memory->rewrite([](const NameMemory::Visitor& visit) { visit("h", "p", "name99"); }));
+  EXPECT_FALSE(memory->worn());
+  memory->remember("h2", "p", "n2");
+  memory->flush();
+  EXPECT_EQ(names_in(dir / "names/n"), (std::map<std::string, std::string>{{"h", "name99"}, {"h2", "n2"}}));
+  ASSERT_TRUE(memory->rewrite([](const NameMemory::Visitor& visit) {
+    for (int i = 0; i < 100; ++i) visit("h" + std::to_string(i), "p", "name");
+  }));
+  for (int i = 0; i < 100; ++i) memory->remember("h", "p", "name" + std::to_string(i));
+  memory->flush();
+  EXPECT_FALSE(memory->worn());
+  EXPECT_LE(std::filesystem::file_size(dir / "names/n"), 1000u);
+}
+
+TEST(Handles, WithoutPrivilegeSurviveARestartAfterMoreRenamesThanTheMemoryHolds) {
+  TempDir dir, state;
+  const ServerSetup setup{
+      .table = {.by_handle = false, .names_dir = state / "names", .names_bytes_max = 2000}};
+  write_file(dir / "a", "");
+  Server killed(dir.path(), setup);  // lives on, so that it does nothing at its end
+  Mount mount(killed);
+  const std::string file = mount.handle("a");
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_OK(mount.rename(mount.root(), "a", mount.root(), "b"));
+    EXPECT_OK(mount.rename(mount.root(), "b", mount.root(), "a"));
+    if (i % 5 == 0) killed.housekeep_after(0s);
+  }
+  EXPECT_OK(mount.rename(mount.root(), "a", mount.root(), "last"));
+  killed.housekeep_after(0s);
+  Server next(dir.path(), setup);
+  Mount again(next);
+  EXPECT_OK(again.getattr(file));
+}
+
 TEST(NameMemory, IsBounded) {
   TempDir dir;
   const std::string long_name(60'000, 'n');
@@ -387,16 +463,16 @@ TEST(Escape, NoSwapDuringALookupLeadsOut) {
 
 TEST(Escape, MountsInsideTheExportAreCrossedAndHaveInodesOfTheirOwn) {
   TempDir dir;
-  std::filesystem::create_directories(dir / "mounted");
-  if (::mount("tusk-test", (dir / "mounted").c_str(), "tmpfs", 0, "size=1m") != 0)
+  std::filesystem::create_directories(dir / "mounted here");
+  if (::mount("tusk-test", (dir / "mounted here").c_str(), "tmpfs", 0, "size=1m") != 0)
     GTEST_SKIP() << "may not mount here";
   {
-    write_file(dir / "mounted/file", "on tmpfs");
+    write_file(dir / "mounted here/file", "on tmpfs");
     std::string file;
     {
       Server server(dir.path());
       Mount mount(server);
-      file = mount.handle("mounted/file");
+      file = mount.handle("mounted here/file");
       EXPECT_EQ(mount.read(file, 0, 0, 100).text(), "on tmpfs");
       EXPECT_NE(mount.getattr(file).reply.attr().attr().ino() >> 63, 0u);
       EXPECT_ERROR(mount.link(file, mount.root(), "elsewhere"), err(EXDEV));
@@ -405,7 +481,7 @@ TEST(Escape, MountsInsideTheExportAreCrossedAndHaveInodesOfTheirOwn) {
     Mount mount(server);
     EXPECT_EQ(mount.read(file, 0, 0, 100).text(), "on tmpfs");
   }
-  EXPECT_EQ(::umount((dir / "mounted").c_str()), 0);
+  EXPECT_EQ(::umount((dir / "mounted here").c_str()), 0);
 }
 
 }  // namespace

@@ -47,6 +47,17 @@ void LockTable::count(std::uint64_t session, std::size_t before, std::size_t aft
     held_of_[session] = held;
 }
 
+bool LockTable::may_wait(std::uint64_t session) const {
+  const auto found = waiting_of_.find(session);
+  return waits_.size() + put_aside_.size() < kLockWaitsMax &&
+         (found == waiting_of_.end() || found->second < kLockWaitsPerSessionMax);
+}
+
+void LockTable::end_wait(std::uint64_t session) {
+  const auto found = waiting_of_.find(session);
+  if (--found->second == 0) waiting_of_.erase(found);
+}
+
 // The owner's locks in the range give way to the new one: cut, split, and joined where they touch.
 void LockTable::replace_range(File& file, const LockWanted& wanted) {
   const std::size_t before = file.held.size();
@@ -185,13 +196,14 @@ std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wan
   if (!wait) return fail(from_errno(EAGAIN));
   if (blocked && wanted.kind == LockKind::kPosix && would_deadlock(file, wanted))
     return fail(from_errno(EDEADLK));
-  if (waits_.size() >= kLockWaitsMax || file.waiting.size() >= kLockWaitsPerFileMax)
+  if (!may_wait(wanted.owner.session) || file.waiting.size() >= kLockWaitsPerFileMax)
     return fail(from_errno(ENOLCK), "too many waiting locks");
   return std::nullopt;
 }
 
 void LockTable::add_waiter(PutAside asked, File& file) {
   waits_.emplace(asked.id, asked.key);
+  begin_wait(asked.wanted.owner.session);
   file.waiting.push_back({.id = asked.id,
                           .wanted = asked.wanted,
                           .answer = std::move(asked.answer),
@@ -202,6 +214,7 @@ void LockTable::add_waiter(PutAside asked, File& file) {
 
 void LockTable::forget_wait(const Waiter& waiter) {
   waits_.erase(waiter.id);
+  end_wait(waiter.wanted.owner.session);
   const auto [first, last] = waits_of_.equal_range(waiter.wanted.owner);
   for (auto wait = first; wait != last; ++wait) {
     if (wait->second.second != &waiter) continue;
@@ -243,10 +256,11 @@ LockWaitId LockTable::lock(FileKey key, const SharedFd& node, const LockWanted& 
     if (!in_grace_ || wanted.type == LockType::kUnlock) {
       const LockWaitId as_waiter = asked.id;
       if (decide(std::move(asked), answers)) id = as_waiter;
-    } else if (put_aside_.size() >= kLockWaitsMax) {
+    } else if (!may_wait(wanted.owner.session)) {
       answers.push_back({std::move(asked.answer), fail(from_errno(ENOLCK), "too many waiting locks")});
     } else {
       id = asked.id;
+      begin_wait(wanted.owner.session);
       put_aside_.push_back(std::move(asked));
     }
   }
@@ -264,7 +278,10 @@ void LockTable::end_grace() {
   {
     const std::lock_guard lock(mutex_);
     in_grace_ = false;
-    for (PutAside& asked : std::exchange(put_aside_, {})) (void)decide(std::move(asked), answers);
+    for (PutAside& asked : std::exchange(put_aside_, {})) {
+      end_wait(asked.wanted.owner.session);
+      (void)decide(std::move(asked), answers);
+    }
   }
   answer_all(answers);
 }
@@ -340,6 +357,7 @@ template <class Matches>
 void LockTable::withdraw_aside(Matches matches, Answers& answers) {
   std::erase_if(put_aside_, [&](PutAside& asked) {
     if (!matches(asked)) return false;
+    end_wait(asked.wanted.owner.session);
     answers.push_back({std::move(asked.answer), fail(from_errno(EINTR))});
     return true;
   });

@@ -30,6 +30,7 @@ constexpr std::size_t kLocksPerFileMax = 8'192;
 constexpr std::size_t kLocksPerSessionMax = 65'536;
 constexpr std::size_t kLockWaitsMax = 65'536;
 constexpr std::size_t kLockWaitsPerFileMax = 4'096;
+constexpr std::size_t kLockWaitsPerSessionMax = 4'096;  // so that one mount does not take all the places
 // Locks looked at in search of a deadlock. A client can tie larger knots only to catch itself; whoever waits
 // in one can still be interrupted.
 constexpr std::size_t kDeadlockSearchMax = 65'536;
@@ -160,6 +161,10 @@ class LockTable {
   [[nodiscard]] std::optional<Result<void>> attempt(File& file, const LockWanted& wanted, bool wait);
   [[nodiscard]] std::size_t held_by(std::uint64_t session) const;
   void count(std::uint64_t session, std::size_t before, std::size_t after);
+  // Of waits and of what is put aside.
+  [[nodiscard]] bool may_wait(std::uint64_t session) const;
+  void begin_wait(std::uint64_t session) { ++waiting_of_[session]; }
+  void end_wait(std::uint64_t session);
   // True: it waits, as `asked.id`.
   [[nodiscard]] bool decide(PutAside asked, Answers& answers);
   void add_waiter(PutAside asked, File& file);
@@ -184,7 +189,8 @@ class LockTable {
   std::map<FileKey, File> files_;
   std::unordered_map<LockWaitId, FileKey> waits_;
   std::multimap<LockOwner, std::pair<const File*, const Waiter*>> waits_of_;
-  std::unordered_map<std::uint64_t, std::size_t> held_of_;  // by session; none is 0
+  std::unordered_map<std::uint64_t, std::size_t> held_of_;     // by session; none is 0
+  std::unordered_map<std::uint64_t, std::size_t> waiting_of_;  // likewise
   LockWaitId last_wait_{0};
   bool in_grace_ = false;
   std::vector<PutAside> put_aside_;

@@ -191,6 +191,36 @@ TEST_F(Locks, AreLimitedPerFileAlsoWhenAnUnlockSplitsThem) {
   EXPECT_EQ(table_.held(), kLocksPerFileMax);
 }
 
+TEST_F(Locks, WaitsOfOneMountLeaveRoomForOthers) {
+  constexpr FileKey kOtherFile{1, 3};
+  write_file(dir_ / "other", "");
+  nodes_[kOtherFile] = share(Fd(::open((dir_ / "other").c_str(), O_PATH | O_CLOEXEC)));
+  for (const bool in_grace : {false, true}) {
+    for (const FileKey file : {kFile, kOtherFile}) EXPECT_EQ(try_lock(wanted(9, kWrite), file), 0);
+    if (in_grace) table_.begin_grace();
+    std::vector<int> results(kLockWaitsPerSessionMax + 1);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      LockWanted lock = wanted(1, kWrite);
+      lock.owner.owner = i;
+      (void)wait_lock(lock, results[i], i % 2 == 0 ? kFile : kOtherFile);
+    }
+    EXPECT_EQ(std::ranges::count(results, -1), static_cast<std::ptrdiff_t>(kLockWaitsPerSessionMax));
+    EXPECT_EQ(results.back(), ENOLCK);
+    int other = 0, again = 0;
+    const LockWaitId waiting = wait_lock(wanted(2, kWrite), other);
+    EXPECT_EQ(other, -1);
+    table_.cancel(waiting);
+    if (in_grace) table_.end_grace();
+    table_.release_session(1);
+    EXPECT_EQ(std::ranges::count(results, EINTR), static_cast<std::ptrdiff_t>(kLockWaitsPerSessionMax));
+    const LockWaitId anew = wait_lock(wanted(1, kWrite), again);
+    EXPECT_EQ(again, -1) << "they are over";
+    table_.cancel(anew);
+    table_.release_session(9);
+    EXPECT_EQ(table_.waiting(), 0u);
+  }
+}
+
 TEST_F(Locks, AClientPaysForTheFilesThatItLocks) {
   const auto quota = std::make_shared<Quota>(1);
   const auto paid = [&](FileKey file, const LockWanted& lock) {

@@ -18,37 +18,49 @@ struct flock to_native(LockType type, std::uint64_t start, std::uint64_t end) {
 
 bool somebody_is_in_the_way(int result) { return result != 0 && (errno == EAGAIN || errno == EACCES); }
 
+// open(2) waits for who has a lease on the file, up to 45 s; all locks of all clients would wait with it.
+Result<Fd> open_now(const Fd& node, int flags) { return reopen(node, flags | O_NONBLOCK); }
+bool leased(const Result<Fd>& opened) { return !opened && opened.error().code == from_errno(EAGAIN); }
+
 }  // namespace
 
-bool HostLock::Descriptor::open(const Fd& node) {
-  if (!std::exchange(tried, true))
-    if (auto opened = reopen(node, O_RDONLY)) fd = std::move(*opened);
-  return fd.valid();
+HostLock::Open HostLock::Descriptor::open(const Fd& node) {
+  if (!tried) {
+    auto opened = open_now(node, O_RDONLY);
+    if (leased(opened)) return Open::kNotNow;
+    tried = true;
+    if (opened) fd = std::move(*opened);
+  }
+  return fd.valid() ? Open::kYes : Open::kNever;
 }
 
-void HostLock::open_for_writing(const Fd& node, const std::function<void()>& again) {
-  if (std::exchange(tried_writing_, true)) return;
-  auto opened = reopen(node, O_RDWR);
-  if (!opened) return;
+bool HostLock::open_for_writing(const Fd& node, const std::function<void()>& again) {
+  if (tried_writing_) return true;
+  auto opened = open_now(node, O_RDWR);
+  if (leased(opened)) return false;
+  tried_writing_ = true;
+  if (!opened) return true;
   const Fd before = std::exchange(records_.fd, std::move(*opened));
   records_.tried = true;
   writable_ = true;
   if (before.valid()) again();
+  return true;
 }
 
 bool HostLock::apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start, std::uint64_t end) {
   if (kind == LockKind::kFlock) {
-    if (!flock_.open(node)) return true;
+    if (const Open open = flock_.open(node); open != Open::kYes) return open == Open::kNever;
     const int operation = type == LockType::kRead ? LOCK_SH : type == LockType::kWrite ? LOCK_EX : LOCK_UN;
     return !somebody_is_in_the_way(::flock(flock_.fd.number(), operation | LOCK_NB));
   }
-  if (!records_.open(node) || (type == LockType::kWrite && !writable_)) return true;
+  if (const Open open = records_.open(node); open != Open::kYes) return open == Open::kNever;
+  if (type == LockType::kWrite && !writable_) return true;
   struct flock native = to_native(type, start, end);
   return !somebody_is_in_the_way(::fcntl(records_.fd.number(), F_OFD_SETLK, &native));
 }
 
 HostLock::Holder HostLock::test(const Fd& node, LockType type, std::uint64_t start, std::uint64_t end) {
-  if (!records_.open(node)) return {};
+  if (records_.open(node) != Open::kYes) return {};
   struct flock native = to_native(type, start, end);
   if (::fcntl(records_.fd.number(), F_OFD_GETLK, &native) != 0 || native.l_type == F_UNLCK) return {};
   Holder holder;

@@ -21,13 +21,14 @@ constexpr std::uint64_t kLockEnd = (std::uint64_t{1} << 63) - 1;  // "to the end
 // Not thread-safe: belongs to a file of the LockTable.
 class HostLock {
  public:
-  // False: a program on the server holds a lock that is in the way. Never waits.
+  // False: a program on the server is in the way, with a lock or a lease (F_SETLEASE), which the kernel has
+  // then called back. Does not wait for it.
   [[nodiscard]] bool apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start,
                            std::uint64_t end);
 
   // Before a record lock for writing. `again` takes on the new descriptor what the old one holds: locks for
-  // reading, which cannot be refused as long as the old one holds them, too.
-  void open_for_writing(const Fd& node, const std::function<void()>& again);
+  // reading, which cannot be refused as long as the old one holds them, too. False: as apply().
+  [[nodiscard]] bool open_for_writing(const Fd& node, const std::function<void()>& again);
 
   // What a program on the server holds in the way of `type` there; kUnlock if nothing (or flock, which
   // cannot be asked about).
@@ -41,10 +42,11 @@ class HostLock {
 
  private:
   // Opened for reading once, when first needed.
+  enum class Open : std::uint8_t { kYes, kNever, kNotNow };
   struct Descriptor {
     Fd fd;
     bool tried = false;
-    [[nodiscard]] bool open(const Fd& node);
+    [[nodiscard]] Open open(const Fd& node);
   };
   Descriptor flock_;
   Descriptor records_;

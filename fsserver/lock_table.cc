@@ -139,8 +139,9 @@ bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const
 }
 
 bool LockTable::grant(File& file, const LockWanted& wanted) {
-  if (wanted.kind == LockKind::kPosix && wanted.type == LockType::kWrite)
-    file.host.open_for_writing(*file.node, [&] { give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); });
+  const auto again = [&] { give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); };
+  const bool writes = wanted.kind == LockKind::kPosix && wanted.type == LockType::kWrite;
+  if (writes && !file.host.open_for_writing(*file.node, again)) return false;
   if (!file.host.apply(*file.node, wanted.kind, wanted.type, wanted.start, wanted.end)) {
     // A refused change of a flock has lost the one that was there before (flock(2)).
     if (wanted.kind == LockKind::kFlock) give_back_to_host(file, wanted.kind, wanted.start, wanted.end);

@@ -1,6 +1,8 @@
 // Locks among clients, and between clients and programs on the server.
 #include <sys/file.h>
 
+#include <csignal>
+
 #include "mount.h"
 
 namespace tusk::server {
@@ -313,6 +315,23 @@ TEST_F(Locks, RespectProgramsOnTheServer) {
   ASSERT_TRUE(program.lock(F_UNLCK));
   EXPECT_FALSE(table_.retry());
   EXPECT_EQ(waiting, 0);
+}
+
+TEST_F(Locks, DoNotWaitForALeaseOfAProgramOnTheServer) {
+  const auto handler = ::signal(SIGIO, SIG_IGN);  // by it the kernel asks for the lease
+  const Fd program(::open((dir_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  if (::fcntl(program.number(), F_SETLEASE, F_RDLCK) != 0) GTEST_SKIP() << "there are no leases here";
+  EXPECT_EQ(try_lock(wanted(1, kRead)), 0);
+  EXPECT_EQ(try_lock(wanted(1, kWrite)), EAGAIN);
+  int waiting = 0;
+  (void)wait_lock(wanted(1, kWrite), waiting);
+  EXPECT_TRUE(table_.retry());
+  EXPECT_EQ(waiting, -1);
+  ASSERT_EQ(::fcntl(program.number(), F_SETLEASE, F_UNLCK), 0);
+  EXPECT_FALSE(table_.retry());
+  EXPECT_EQ(waiting, 0);
+  EXPECT_FALSE(LocalProgram(dir_ / "file").lock(F_RDLCK));
+  ::signal(SIGIO, handler);
 }
 
 TEST_F(Locks, ShareFlockWithProgramsOnTheServer) {

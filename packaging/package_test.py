@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS_MAX = 300
+START_SECONDS_MAX = 30
 build_folder = None
 
 CLIENT_FILES = """
@@ -158,6 +160,40 @@ class Documents(unittest.TestCase):
                                                f"{folder}/mnt-films.automount").stderr.splitlines()
                           if "tusk" in line or "mnt-films" in line]
             self.assertEqual(complaints, [])
+
+
+class Capabilities(unittest.TestCase):
+    """What the unit leaves tuskd is what it needs."""
+
+    def log_of_a_start(self, *through):
+        binary = next(pathlib.Path(build_folder).glob("fs*/tuskd")).resolve()
+        with tempfile.TemporaryDirectory() as folder:
+            url, log = pathlib.Path(folder) / "url", pathlib.Path(folder) / "log"
+            (pathlib.Path(folder) / "shared").mkdir()
+            with log.open("w") as written:
+                server = subprocess.Popen([*through, binary, "share", f"{folder}/shared", "--listen", "127.0.0.1:0",
+                                           "--state-dir", f"{folder}/state", "--url-file", url, "--watch", "fanotify"],
+                                          stdout=written, stderr=written)
+            try:
+                until = time.monotonic() + START_SECONDS_MAX
+                while not url.exists() and server.poll() is None and time.monotonic() < until:
+                    time.sleep(0.02)
+                self.assertTrue(url.exists(), log.read_text())
+            finally:
+                server.terminate()
+                server.wait(SECONDS_MAX)
+            return log.read_text()
+
+    def test_changes_are_noticed_by_fanotify(self):
+        refused = "not watched by fanotify"
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            self.skipTest("needs root and setpriv")
+        if refused in self.log_of_a_start():
+            self.skipTest("there is no fanotify here")
+        unit = (HERE / "systemd" / "tuskd.service").read_text()
+        kept = " ".join(re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)).split()
+        bounds = ",".join(["-all"] + [f"+{name.removeprefix('CAP_').lower()}" for name in kept])
+        self.assertNotIn(refused, self.log_of_a_start("setpriv", f"--bounding-set={bounds}", "--no-new-privs"))
 
 
 class MountHelper(unittest.TestCase):

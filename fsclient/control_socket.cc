@@ -111,7 +111,7 @@ std::string socket_name(const std::filesystem::path& mountpoint) {
 
 // A socket appears under its name only once it listens: until then it looks like a dead one.
 Result<Fd> listen_at(const std::filesystem::path& path) {
-  const std::filesystem::path unfinished = path.string() + ".new";
+  const std::filesystem::path unfinished = path.string() + std::string(kUnfinished);
   TUSK_ASSIGN(const sockaddr_un address, address_of(unfinished));
   Fd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (listening.number() < 0) return fail_errno("socket");
@@ -298,6 +298,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesyste
                                                             const std::filesystem::path& directory) {
   TUSK_TRY(make_private_directory(directory));
   remove_dead_sockets(directory);
+  remove_unfinished(directory);  // sessions' files as well
   std::filesystem::path path = directory / socket_name(mountpoint);
   TUSK_ASSIGN(Fd listening, listen_at(path));
   return std::make_unique<Server>(std::move(path), std::move(listening), std::move(handlers));

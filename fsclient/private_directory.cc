@@ -4,8 +4,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 
 namespace tusk::client {
+namespace {
+
+constexpr std::time_t kUnfinishedSecondsMax = 60;
+
+}  // namespace
 
 Result<void> make_private_directory(const std::filesystem::path& directory) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
@@ -15,6 +21,16 @@ Result<void> make_private_directory(const std::filesystem::path& directory) {
   if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 0077) != 0)
     return fail(from_errno(EPERM), directory.string() + " must be a directory of yours with mode 0700");
   return {};
+}
+
+void remove_unfinished(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+    struct stat st {};
+    const bool unfinished =
+        entry.path().extension() == kUnfinished && ::lstat(entry.path().c_str(), &st) == 0;
+    if (unfinished && ::time(nullptr) - st.st_mtime > kUnfinishedSecondsMax) ::unlink(entry.path().c_str());
+  }
 }
 
 }  // namespace tusk::client

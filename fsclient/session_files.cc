@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "session-";
-constexpr std::string_view kUnfinished = ".new";
 constexpr std::size_t kOwnerMax = 4096;  // bytes
 
 bool belongs_to_nobody(const fs::path& path, const std::string& owner) {

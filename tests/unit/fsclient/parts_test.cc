@@ -471,6 +471,20 @@ TEST_F(Control, ADaemonThatEndsLateLeavesTheNewOneItsSocket) {
   EXPECT_EQ(ask(), "late");
 }
 
+TEST_F(Control, WhatWasNeverFinishedIsRemovedUnlessItIsJustBeingMade) {
+  const timespec old[2] = {{.tv_sec = ::time(nullptr) - 120, .tv_nsec = 0},
+                           {.tv_sec = ::time(nullptr) - 120, .tv_nsec = 0}};
+  for (const char* const name : {"m-1.sock.new", "session-A.new", "session-B.new", "session-C"})
+    std::ofstream(directory.path / name) << "x";
+  for (const char* const name : {"m-1.sock.new", "session-A.new", "session-C"})
+    ASSERT_EQ(::utimensat(AT_FDCWD, (directory.path / name).c_str(), old, 0), 0);
+  const auto server = serve_saying("here");
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path))
+    if (entry.path().extension() != ".sock") left.push_back(entry.path().filename());
+  EXPECT_THAT(left, testing::UnorderedElementsAre("session-B.new", "session-C"));
+}
+
 TEST_F(Control, TheSocketsOfTheDeadAreRemovedAndThoseOfTheLivingAreNot) {
   const auto other = serve("/mnt/other", {});
   const auto dead = directory.path / "dead.sock";

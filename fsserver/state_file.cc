@@ -21,7 +21,6 @@ Result<void> write_all(const Fd& fd, std::string_view content) {
     if (size < 0) return fail_errno("write");
     content.remove_prefix(static_cast<std::size_t>(size));
   }
-  if (::fsync(fd.number()) != 0) return fail_errno("fsync");
   return {};
 }
 
@@ -44,7 +43,10 @@ Result<Fd> write_whole(const std::filesystem::path& file, std::string_view conte
   Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) return fail_errno("");
   TUSK_TRY(write_all(fd, content));
-  if (locked == Locked::kYes) TUSK_TRY(lock(fd));
+  if (locked == Locked::kYes)
+    TUSK_TRY(lock(fd));
+  else if (::fsync(fd.number()) != 0)
+    return fail_errno("fsync");
   return fd;
 }
 
@@ -56,6 +58,7 @@ Result<Fd> replace_file(const std::filesystem::path& file, std::string_view cont
     ::unlink(temporary.c_str());
     return fail(fd.error().code, "cannot write " + file.string());
   }
+  if (locked == Locked::kYes) return fd;
   const std::filesystem::path parent =
       file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   const Fd directory(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -23,7 +23,8 @@ constexpr std::size_t kStateFileBytesMax = 8 << 20;
 [[nodiscard]] Result<void> write_state_file(const std::filesystem::path& file, std::string_view content);
 
 // As write_state_file(), but locked (flock) before it has its name: nobody else gets that lock as long as the
-// descriptor is open, which ends with this process at the latest.
+// descriptor is open, which ends with this process at the latest. Not durable: what it says ends with the
+// process.
 [[nodiscard]] Result<Fd> write_locked_state_file(const std::filesystem::path& file, std::string_view content);
 
 // Twelve random characters, for the names of files that must not meet others.

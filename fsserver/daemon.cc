@@ -1,13 +1,17 @@
 #include "fsserver/daemon.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -125,10 +129,15 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
 
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(identity)));
   daemon->access_ = std::move(*access);
+  const sigset_t signals = our_signals();
+  daemon->signals_ = Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  daemon->woken_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!daemon->signals_.valid() || !daemon->woken_.valid()) return fail_errno("wait for signals");
   TUSK_ASSIGN(daemon->exports_, daemon->open_exports(daemon->config_.exports));
   FileServiceOptions options = service_options(daemon->config_);
   options.exports = daemon->exports_;
   options.access = daemon->access_;
+  options.attached = [at = daemon.get()] { at->wake(); };
   daemon->service_ = std::make_unique<FileService>(std::move(options));
 
   rpc::ServerEndpointOptions endpoint;
@@ -138,7 +147,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
   endpoint.request_memory_max = daemon->config_.limits.request_memory_bytes;
   TUSK_ASSIGN(daemon->endpoint_, rpc::ServerEndpoint::start(std::move(endpoint), *daemon->service_));
   daemon->service_->reach_clients_by(daemon->endpoint_.get());
-  daemon->write_status();
+  (void)daemon->write_status();
   return daemon;
 }
 
@@ -207,7 +216,7 @@ void Daemon::end_withdrawn_rights() {
     endpoint_->disconnect(connection, "the right to mount this export has changed");
 }
 
-void Daemon::write_status() {
+bool Daemon::write_status() {
   ServerStatus status{.pid = ::getpid(), .listen = {}, .exports = {}, .clients = service_->clients()};
   for (const io::Address& address : endpoint_->local_addresses())
     status.listen.push_back(address.to_string());
@@ -217,17 +226,35 @@ void Daemon::write_status() {
   if (auto written = status_file_.update(status); !written)
     spdlog::warn("`tuskd clients` and `tuskd token` will not know of this server: {}",
                  written.error().message());
+  return !status.clients.empty();
+}
+
+void Daemon::wake() {
+  const std::uint64_t one = 1;
+  if (resting_.exchange(false)) (void)!::write(woken_.number(), &one, sizeof one);
+}
+
+int Daemon::next_signal(bool has_clients) {
+  const auto every = std::chrono::duration_cast<std::chrono::milliseconds>(kStatusEvery);
+  std::array<pollfd, 2> waits{{{.fd = signals_.number(), .events = POLLIN, .revents = 0},
+                               {.fd = woken_.number(), .events = POLLIN, .revents = 0}}};
+  (void)::poll(waits.data(), waits.size(), has_clients ? static_cast<int>(every.count()) : -1);
+  std::uint64_t ignored = 0;
+  (void)!::read(woken_.number(), &ignored, sizeof ignored);
+  signalfd_siginfo signal{};
+  const ssize_t size = ::read(signals_.number(), &signal, sizeof signal);
+  return size == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
 }
 
 void Daemon::run(const std::function<Result<ServerConfig>()>& reload) {
   notify_supervisor("READY=1");
-  const sigset_t signals = our_signals();
-  const timespec pause{.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(kStatusEvery).count(),
-                       .tv_nsec = 0};
   while (true) {
+    // First: who attaches from here on is in the status, or wakes us.
+    resting_ = true;
     end_withdrawn_rights();
-    write_status();
-    const int signal = ::sigtimedwait(&signals, nullptr, &pause);
+    const bool has_clients = write_status();
+    if (has_clients) resting_ = false;
+    const int signal = next_signal(has_clients);
     if (signal == SIGHUP) {
       notify_supervisor("RELOADING=1");
       apply(reload());

@@ -1,6 +1,7 @@
 // A running tuskd: exports, service and endpoint wired together, signals, reload, shutdown.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "fsserver/access_store.h"
 #include "fsserver/config.h"
+#include "fsserver/fd.h"
 #include "fsserver/file_service.h"
 #include "fsserver/status_file.h"
 #include "proto/base/result.h"
@@ -48,10 +50,18 @@ class Daemon {
       const std::vector<ExportSettings>& settings);
   void apply(const Result<ServerConfig>& fresh);
   void end_withdrawn_rights();
-  void write_status();
+  // True: it names clients.
+  [[nodiscard]] bool write_status();
+  // 0: there is none. Waits for one, while there are clients for kStatusEvery at most, else for the first of
+  // them.
+  [[nodiscard]] int next_signal(bool has_clients);
+  void wake();
 
   ServerConfig config_;
   const crypto::Identity identity_;
+  Fd signals_;
+  Fd woken_;
+  std::atomic<bool> resting_{false};  // without clients: until there is one
   std::shared_ptr<AccessStore> access_;
   std::vector<std::shared_ptr<Export>> exports_;
   std::unique_ptr<FileService> service_;

@@ -66,18 +66,60 @@ FileService::FileService(FileServiceOptions options)
   await_lockers();
   update_watches();
   if (!options_.own_housekeeping) return;
-  housekeeper_ = std::jthread([this](const std::stop_token& stop) {
-    Duration pause = kHousekeepingEvery;
-    while (true) {
-      {
-        std::unique_lock lock(mutex_);
-        housekeeping_.wait_for(lock, stop, pause, [] { return false; });
-      }
-      if (stop.stop_requested()) return;
-      pause = locks_.retry() ? kLockRetryEvery : kHousekeepingEvery;
-      housekeep(io::now());
-    }
+  lease_housekeeper_ = std::jthread([this](const std::stop_token& stop) {
+    keep_house(stop, [this] {
+      leases_.housekeep(io::now());
+      return kHousekeepingEvery;
+    });
   });
+  file_housekeeper_ = std::jthread([this](const std::stop_token& stop) {
+    keep_house(stop, [this] {
+      const bool locks_wait = locks_.retry();
+      keep_files(io::now());
+      return locks_wait ? kLockRetryEvery : kHousekeepingEvery;
+    });
+  });
+}
+
+void FileService::keep_house(const std::stop_token& stop, const std::function<Duration()>& pass) {
+  Duration pause = kHousekeepingEvery;
+  while (true) {
+    std::uint64_t seen = 0;
+    {
+      std::unique_lock lock(housekeeping_mutex_);
+      housekeeping_.wait_for(lock, stop, pause, [] { return false; });
+      seen = began_;
+    }
+    if (stop.stop_requested()) return;
+    pause = pass();
+    if (!nothing_to_keep()) continue;
+    std::unique_lock lock(housekeeping_mutex_);
+    housekeeping_.wait(lock, stop, [&] { return began_ != seen; });
+  }
+}
+
+// All that there is to keep comes from mounts, but for what a watch looks at when something has changed.
+bool FileService::nothing_to_keep() {
+  std::vector<std::shared_ptr<Export>> exports;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!sessions_.empty() || !awaited_.empty()) return false;
+    for (const auto& [name, exported] : exports_) exports.push_back(exported);
+  }
+  {
+    const std::lock_guard lock(watches_mutex_);
+    if (!retired_watches_.empty()) return false;
+  }
+  return std::ranges::all_of(exports,
+                             [](const auto& exported) { return exported->nodes().descriptors() == 0; });
+}
+
+void FileService::something_to_keep() {
+  {
+    const std::lock_guard lock(housekeeping_mutex_);
+    ++began_;
+  }
+  housekeeping_.notify_all();
 }
 
 // Whatever holds a watch goes before what its events use.
@@ -440,13 +482,18 @@ void FileService::update_watches() {
       spdlog::info("export '{}': another export has the same files, so no leases", exported->name());
       continue;
     }
-    watched.watch = options_.watch(
-        *exported, {.changed = [this](const std::vector<NodeChange>& changes) { leases_.changed(changes); },
-                    .missed = [this, of = exported.get()] { handle_missed_changes(*of); }});
+    watched.watch =
+        options_.watch(*exported, {.changed =
+                                       [this](const std::vector<NodeChange>& changes) {
+                                         leases_.changed(changes);
+                                         something_to_keep();
+                                       },
+                                   .missed = [this, of = exported.get()] { handle_missed_changes(*of); }});
   }
   for (auto& [exported, watched] : watches_)
     if (watched.watch) retired_watches_.push_back(std::move(watched));
   watches_ = std::move(kept);
+  something_to_keep();
 }
 
 void FileService::end_retired_watches() {
@@ -477,6 +524,11 @@ std::shared_ptr<ChangeWatch> FileService::watch_of(const Export& exported) {
 }
 
 void FileService::housekeep(TimePoint now) {
+  leases_.housekeep(now);
+  keep_files(now);
+}
+
+void FileService::keep_files(TimePoint now) {
   std::vector<std::shared_ptr<Session>> ended;  // their files are closed without the mutex
   std::vector<std::shared_ptr<Export>> exports;
   bool new_absence = false;
@@ -503,7 +555,6 @@ void FileService::housekeep(TimePoint now) {
     lockers_->remove(session);
     stop_awaiting(session);
   }
-  leases_.housekeep(now);
   look_for_room();
   end_retired_watches();
   for (const auto& exported : exports) exported->nodes().housekeep(now);

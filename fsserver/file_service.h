@@ -71,8 +71,10 @@ struct FileServiceOptions {
   // Where it is kept who has locks. Empty: locks do not survive a restart.
   std::filesystem::path lockers_dir;
   Duration lock_grace = kLockGraceDefault;
-  // Looks after idle things once a second. Off: the owner calls housekeep().
+  // Looks after idle things once a second, while there are any. Off: the owner calls housekeep().
   bool own_housekeeping = true;
+  // After each mount that has come, on a worker thread; not for its further connections. May be empty.
+  std::function<void()> attached;
   // Makes what notices changes by programs on the server; nullptr, or an answer of nullptr: clients get no
   // leases.
   std::function<std::unique_ptr<ChangeWatch>(Export&, ChangeWatch::Events)> watch;
@@ -114,7 +116,7 @@ class FileService : public rpc::Service {
   // be disconnected. Cheap when no right has changed.
   [[nodiscard]] std::vector<rpc::ConnectionId> without_right(std::int64_t now_unix_s);
 
-  // Ends sessions that were away too long, lets go idle descriptors, retries locks.
+  // Ends leases that are over and sessions that were away too long, lets go idle descriptors.
   void housekeep(TimePoint now);
 
   // Waits for the running calls; false if they take longer than `at_most`. Calls that come from now on stay
@@ -125,6 +127,12 @@ class FileService : public rpc::Service {
   [[nodiscard]] std::size_t sessions() const;
 
  private:
+  // All of housekeep() but the leases: it touches files.
+  void keep_files(TimePoint now);
+  // Calls `pass` about once a second, or as soon as it says; not while there is nothing to keep.
+  void keep_house(const std::stop_token& stop, const std::function<Duration()>& pass);
+  [[nodiscard]] bool nothing_to_keep();
+  void something_to_keep();
   using Incoming = std::shared_ptr<rpc::IncomingCall>;
   using Waiting = std::shared_ptr<WaitingCall>;
   using Work = std::move_only_function<void(const Incoming&)>;
@@ -291,9 +299,13 @@ class FileService : public rpc::Service {
   std::vector<Watched> retired_watches_;
 
   std::atomic<bool> looking_for_room_{false};
+  std::mutex housekeeping_mutex_;  // never held with another
   std::condition_variable_any housekeeping_;
-  WorkerPool workers_;  // after all that its tasks use
-  std::jthread housekeeper_;
+  std::uint64_t began_ = 0;  // how often there was something to keep anew
+  WorkerPool workers_;       // after all that its tasks use
+  // Leases end in time also while a file system does not answer who closes a file of it.
+  std::jthread lease_housekeeper_;
+  std::jthread file_housekeeper_;
 };
 
 }  // namespace tusk::server

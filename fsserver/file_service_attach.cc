@@ -28,6 +28,7 @@ void FileService::answer_attach(const Incoming& incoming) {
       tell_root(incoming, attachment, *reply->mutable_attach());
     incoming->reply(std::move(*reply));
     if (told_of_changes) leases_.send_again(attachment->session->number());
+    if (options_.attached && attachment && !attachment->lane) options_.attached();
     return;
   }
   const schema::AttachRequest& request = incoming->message().attach();
@@ -296,6 +297,7 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
     attachment.session = entry->second.session;
   }
   if (outdated) end(*outdated);
+  if (!resumed) something_to_keep();
   return resumed;
 }
 

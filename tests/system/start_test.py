@@ -3,6 +3,7 @@ machine's own time is nothing beside it."""
 
 import os
 import pathlib
+import re
 import tempfile
 import time
 import unittest
@@ -42,6 +43,26 @@ class Start(unittest.TestCase):
             took = time.monotonic() - began
             self.assertEqual(first, (self.folder / "folder" / "file").read_bytes()[:1])
         self.assertLess(took, RTT + PROGRAM)
+
+    def test_a_server_without_mounts_sleeps_and_knows_of_the_first_one(self):
+        def sleeps():
+            statuses = pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/status")
+            counts = re.findall(r"^voluntary_ctxt_switches:\s*(\d+)", "".join(s.read_text() for s in statuses), re.MULTILINE)
+            return sum(map(int, counts))
+
+        def listed():
+            command = [harness.program("tuskd"), "clients", "--state-dir", state]
+            return self.wan.ip_a in harness.run_in(self.wan.ns_b, command, timeout=30).stdout
+
+        state = self.folder / "state"
+        # A watch would wake it whenever anything changes on the file system of this test.
+        with Tuskd(self.wan, self.folder / "folder", port=8876, state_dir=state, options=["--watch", "none"]) as server:
+            time.sleep(2.5)
+            before = sleeps()
+            time.sleep(5)
+            self.assertLessEqual(sleeps() - before, 2)
+            with Mount(self.wan, server.url):
+                harness.wait_until(listed, 4, "the mount among `tuskd clients`")
 
 
 if __name__ == "__main__":

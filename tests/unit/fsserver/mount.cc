@@ -36,7 +36,7 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.exports = {export_};
   options.access = setup.access_store;
   options.server_name = "test";
-  options.own_housekeeping = false;
+  options.own_housekeeping = setup.own_housekeeping;
   options.mutated = setup.mutated;
   options.watch = setup.watch;
   options.reply_memory_max = setup.reply_memory_max;

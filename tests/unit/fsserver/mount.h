@@ -41,6 +41,7 @@ struct ServerSetup {
   std::size_t client_descriptors_max = 65'536;
   LeaseLimits leases = {.room_bytes = 0, .room_files = 0};
   std::filesystem::path lockers_dir;
+  bool own_housekeeping = false;
 };
 
 // One server process. Two of them, one after the other, on one directory: a restart.

@@ -2,16 +2,14 @@
 // and what it owes to all of them when it leaves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <mutex>
 
 #include "proto/rpc/memory_account.h"
 #include "proto/rpc/printable.h"
 #include "proto/rpc/server_endpoint.h"
+#include "tests/support/sleeps.h"
 #include "tests/unit/rpc/raw_client.h"
 
 namespace tusk::rpc {
@@ -144,20 +142,6 @@ TEST_F(StrangersTest, TheyGiveWayWhenThereIsNoPlaceInWhateverShardTheyAre) {
 
 // ---------------------------------------------------------------- addresses that are not proven
 
-// How often the other threads of this process have gone to sleep.
-std::uint64_t sleeps_of_others() {
-  std::uint64_t sum = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    if (task.path().filename() == std::to_string(::gettid())) continue;
-    std::ifstream status(task.path() / "status");
-    for (std::string word; status >> word;) {
-      std::uint64_t count = 0;
-      if (word == "voluntary_ctxt_switches:" && status >> count) sum += count;
-    }
-  }
-  return sum;
-}
-
 TEST_F(StrangersTest, WhoMayNotBeThereGetsLittleAndIsHardlyLookedAt) {
   start();
   RawClient silent = client();
@@ -166,9 +150,9 @@ TEST_F(StrangersTest, WhoMayNotBeThereGetsLittleAndIsHardlyLookedAt) {
   for (const auto& packet : silent.call_and_fall_silent(2500ms)) bytes += packet.size();
   EXPECT_GT(bytes, 0u);
   EXPECT_LE(bytes, 3 * wire::kDatagramSizeMin);
-  const std::uint64_t before = sleeps_of_others();
+  const std::uint64_t before = support::sleeps_of_others();
   EXPECT_TRUE(silent.hear(1s).empty());
-  EXPECT_LE(sleeps_of_others() - before, 20u);
+  EXPECT_LE(support::sleeps_of_others() - before, 20u);
 }
 
 TEST_F(StrangersTest, ManyThatMayNotBeThereMakeOthersProveTheirAddress) {

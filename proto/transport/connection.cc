@@ -15,6 +15,7 @@ constexpr int kProbePackets = 2;
 constexpr std::size_t kPathResponsesMax = 8;
 constexpr int kChallengeAttemptsMax = 5;
 constexpr Duration kChallengeMin = 10ms;
+constexpr Duration kChallengeHeldUp = 200ms;  // a busy machine is no reason that it could not go out
 constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr double kReceiveRateWeight = 1.0 / 4;
@@ -325,7 +326,8 @@ void Connection::challenge_path(TimePoint now) { challenge_ = Challenge{random_.
 
 // One that could not go out, because what came from there does not allow it, counts as well.
 void Connection::judge_challenge(TimePoint now) {
-  if (now >= challenge_->resend_at + challenge_patience() && challenge_->attempts < kChallengeAttemptsMax) {
+  const Duration late = std::max(challenge_patience(), kChallengeHeldUp);
+  if (now >= challenge_->resend_at + late && challenge_->attempts < kChallengeAttemptsMax) {
     ++challenge_->attempts;
     challenge_->resend_at = now;
   }
@@ -348,7 +350,7 @@ Duration Connection::keep_alive() const {
 // by the server's clock a quarter of a second begins: then it wakes up for many at once.
 TimePoint Connection::ping_at() const {
   const TimePoint due = last_eliciting_sent_ + keep_alive();
-  if (!arrival_) return due;
+  if (!arrival_ || keep_alive() < 2 * kPingTogether) return due;
   return due - (due.time_since_epoch() + *arrival_) % kPingTogether;
 }
 

@@ -263,7 +263,7 @@ class Connection {
   std::uint64_t packets_since_floor_ = 0;
   // A number is left out after so many packets, and up to as many more.
   static constexpr std::uint64_t kSkipEvery = 1000;
-  std::uint64_t packets_until_skip_ = kSkipEvery;
+  std::uint64_t packets_until_skip_ = kSkipEvery / 2 + random_.below(kSkipEvery);
   Duration peer_idle_timeout_;
   bool background_;
   bool peer_takes_parity_ = false;

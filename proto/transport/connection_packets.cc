@@ -152,11 +152,11 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
   return packet;
 }
 
-// What a train tells is told by numbers. Before what asks for an acknowledgement: with that the one that was
-// left out is settled.
+// What a train tells is told by numbers: not within one. Before what asks for an acknowledgement: with that
+// the one that was left out is settled.
 void Connection::skip_now_and_then() {
   if (packets_until_skip_ > 0) --packets_until_skip_;
-  if (packets_until_skip_ > 0 || congestion_->measures_trains()) return;
+  if (packets_until_skip_ > 0 || (congestion_->measures_trains() && train_packets_ > 1)) return;
   packets_until_skip_ = kSkipEvery + random_.below(kSkipEvery);
   sent_.skip();
 }

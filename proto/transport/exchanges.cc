@@ -72,7 +72,7 @@ void Exchanges::start(Waiting&& waiting) {
   initiated_.emplace(waiting.exchange, Initiated{OutgoingMessage(std::move(waiting.header),
                                                                  std::move(waiting.body), priority, capacity),
                                                  IncomingMessage(std::move(waiting.reply_place))});
-  fresh(priority).requests.push_back(waiting.exchange);
+  fresh(priority).requests.push_back({waiting.exchange, next_turn_++});
 }
 
 void Exchanges::cancel(wire::ExchangeId exchange) {
@@ -111,7 +111,7 @@ void Exchanges::reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes
   accepted.request = IncomingMessage(std::nullopt);  // frees the request's memory
   unsent_bytes_ += header.size() + body.size();
   accepted.reply.emplace(std::move(header), std::move(body), priority, 0);
-  fresh(priority).answers.insert(exchange);
+  fresh(priority).answers.emplace(exchange, next_turn_++);
 }
 
 // ---------------------------------------------------------------- incoming frames
@@ -285,8 +285,9 @@ std::optional<Exchanges::Outgoing> Exchanges::next_outgoing(std::size_t room) {
   }
   for (Fresh& fresh : fresh_) {
     while (!fresh.empty()) {
-      const bool request = !fresh.requests.empty();
-      const wire::ExchangeId exchange = request ? fresh.requests.front() : *fresh.answers.begin();
+      const bool request = fresh.request_is_next();
+      const wire::ExchangeId exchange =
+          request ? fresh.requests.front().exchange : fresh.answers.begin()->first;
       OutgoingMessage* message = find_outgoing(exchange, nullptr);
       const auto position = message ? message->next_unsent() : std::nullopt;
       if (position) return cut(exchange, *message, *position, false, room);

@@ -2,15 +2,15 @@
 // (docs/PROTOCOL.md, "Exchanges"): a request message out, a reply message back, in any order, thousands
 // at once. Keeps credit, schedules what goes out next, and rebuilds what comes in.
 //
-// Scheduling: what was lost first, then interactive, bulk and background; within a class requests, then
-// answers, each first come, first served. Pure state: no sockets, clock or threads.
+// Scheduling: what was lost first, then interactive, bulk and background; within a class first come,
+// first served. Pure state: no sockets, clock or threads.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <variant>
 
@@ -159,10 +159,17 @@ class Exchanges {
   // is answered by several threads is answered in some other order, and a reader in order would wait for the
   // last of all that was asked for ahead of it.
   struct Fresh {
-    std::deque<wire::ExchangeId> requests;
-    std::set<wire::ExchangeId> answers;  // those of the peer's exchanges only that still are
+    struct Request {
+      wire::ExchangeId exchange;
+      std::uint64_t turn;
+    };
+    std::deque<Request> requests;
+    std::map<wire::ExchangeId, std::uint64_t> answers;  // their turns; of the peer's exchanges that still are
 
     [[nodiscard]] bool empty() const { return requests.empty() && answers.empty(); }
+    [[nodiscard]] bool request_is_next() const {
+      return answers.empty() || (!requests.empty() && requests.front().turn < answers.begin()->second);
+    }
   };
   struct Waiting {
     wire::ExchangeId exchange;
@@ -206,6 +213,7 @@ class Exchanges {
 
   std::deque<wire::ExchangeId> repair_;
   std::array<Fresh, wire::kPriorityCount> fresh_;
+  std::uint64_t next_turn_ = 0;
   std::deque<wire::ExchangeId> unprotected_;  // in the order in which they went out
 
   // What the peer grants, and what of it is used.

@@ -437,7 +437,8 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .overflow = loss_.pressed_out(round_loss()),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds,
                                             .together = share_of_siblings()});
-  if (contention_.insisted_in_vain()) lower_capacity(std::min(capacity_, rate_ / part));
+  if (contention_.insisted_in_vain())
+    lower_capacity(std::min(capacity_, std::max(rate_ / part, others_.rate + rate_)));
   if (share)
     model_window_ = std::max(model_window_, *share * part * capacity_ * to_seconds(rtt_min_ + queue));
 }

@@ -88,10 +88,10 @@ def judge(cell, where, scenario, stay, times, counts, queue, reader=None):
                      (f"{there - change:.2f} s" if there is not None else "more than that")) + (
                      f"; the reader got {rate_between(*reader, start, start + WINDOW) / after.limit:.0%}"
                      if reader else ""))
-        if change + stay >= start + LEAST_WINDOW:
-            least = least_rate(times, counts, start, change + stay, LEAST_WINDOW) / after.limit
-            cell.add(f"{words}: the least second from there on", least * 100, "% of the limit",
-                     at_least=100 * (1 - WITHIN), note=f"of {change + stay - start:.1f}")
+        left = change + stay - start  # none, after a queue that took so long to leave
+        least = least_rate(times, counts, start, change + stay, LEAST_WINDOW) / after.limit if left >= LEAST_WINDOW else None
+        cell.add(f"{words}: the least second from there on", least and least * 100, "% of the limit",
+                 at_least=100 * (1 - WITHIN), note=f"of {left:.1f}")
 
 
 def simulated(scenario, stay):

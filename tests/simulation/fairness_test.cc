@@ -229,28 +229,38 @@ struct Beside {
 
 class BesideOthers : public testing::TestWithParam<Beside> {};
 
-TEST_P(BesideOthers, NobodyStarves) {
-  const Beside& beside = GetParam();
+// The smaller share of the line where the second one joins at `joins`, from ten seconds later on.
+double smaller_share(const Beside& beside, Duration joins) {
   SimNetwork network(line(beside.buffer));
   const auto join = [&](bool other) {
     fetch_for_ever(network.join(other ? beside.other : transport::CongestionKind::kModel));
   };
   join(beside.other_first);
-  network.run_for(5s);
+  network.run_for(joins);
   join(!beside.other_first);
   network.run_for(10s);
   const Shares shares(network);
-  network.run_for(50s);
-  for (const double rate : shares.rates()) EXPECT_GE(rate / (100 * kMbit), beside.share_min);
+  network.run_for(30s);
+  return std::ranges::min(shares.rates()) / (100 * kMbit);
+}
+
+// When it joins moves it by a third, so the mean of several joins tells.
+TEST_P(BesideOthers, NobodyStarves) {
+  constexpr int kJoins = kSanitized ? 1 : 4;
+  double sum = 0;
+  for (int i = 0; i < kJoins; ++i) sum += smaller_share(GetParam(), 5s + i * 137ms);
+  std::printf("  the smaller share is %.3f of the line\n", sum / kJoins);
+  if (kSanitized) return;  // one run tells of errors, not of shares
+  EXPECT_GE(sum / kJoins, GetParam().share_min);
 }
 
 constexpr double kFair = 0.35;
 // A buffer of half a BDP empties in between: CUBIC's queue looks too much like ours.
-constexpr double kFairBesideCubicInShortBuffers = 0.2;
+constexpr double kFairBesideCubicInShortBuffers = 0.3;
 
-// BBR loses a seventh of its packets there and does not mind; once down at a twentieth, our own queue would
-// be longer than that buffer, and nothing tells that BBR is there.
-constexpr double kFairBesideBbrInShortBuffers = 0.05;
+// BBR loses a seventh of its packets there and does not mind. Some of those that join it stay at a
+// tenth or a fifth: our own queue would be longer than that buffer, and nothing tells that BBR is there.
+constexpr double kFairBehindBbrInShortBuffers = 0.25;
 
 INSTANTIATE_TEST_SUITE_P(
     Buffers, BesideOthers,
@@ -260,8 +270,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Beside{transport::CongestionKind::kCubic, 1, true, kFair},
                     Beside{transport::CongestionKind::kCubic, 4, false, kFair},
                     Beside{transport::CongestionKind::kCubic, 4, true, kFair},
-                    Beside{transport::CongestionKind::kBbr, 0.5, false, kFairBesideBbrInShortBuffers},
-                    Beside{transport::CongestionKind::kBbr, 0.5, true, kFair},
+                    Beside{transport::CongestionKind::kBbr, 0.5, false, kFair},
+                    Beside{transport::CongestionKind::kBbr, 0.5, true, kFairBehindBbrInShortBuffers},
                     Beside{transport::CongestionKind::kBbr, 1, false, kFair},
                     Beside{transport::CongestionKind::kBbr, 1, true, kFair},
                     Beside{transport::CongestionKind::kBbr, 4, false, kFair},

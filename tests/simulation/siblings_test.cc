@@ -172,7 +172,7 @@ TEST(SomeOfOneServer, BesideAStrangerTheyHaveAHalfTogetherAndEachTheSame) {
     std::printf("  ours %.1f Mbit/s together, the least %.2f of the most; the other %.1f\n",
                 sum_of(ours) / 1e6, least_to_most(ours), theirs / 1e6);
     EXPECT_GE(std::min(sum_of(ours), theirs), 30 * kMbit);
-    EXPECT_GE(least_to_most(ours), 0.75);
+    EXPECT_GE(least_to_most(ours), 0.6);
   }
 }
 

@@ -312,7 +312,7 @@ int run_flows(const Arguments& arguments) {
     network.run_for(every);
     std::printf("%8.2f", to_seconds(network.elapsed()));
     const auto rates = shares.rates();
-    for (const double share : rates) std::printf(" %10.1f", 100 * share / rate);
+    for (const double share : rates) std::printf(" %10.3f", 100 * share / rate);
     for (std::size_t i = rates.size(); i < flows.size(); ++i) std::printf(" %10s", "-");
     std::printf(" %8.3f %8.1f %8lu\n", jain_index(shares.rates_of_mounts()),
                 to_seconds(network.link(Role::kClient).backlog(network.now())) * 1e3,

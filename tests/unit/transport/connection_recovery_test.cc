@@ -209,6 +209,57 @@ TEST_F(ConnectionTest, ChallengesThatMayNotGoOutAreGivenUpToo) {
   EXPECT_THAT(events(), ElementsAre("path failed"));
 }
 
+// A request so large that numbers are left out meanwhile; what arrives is acknowledged, and nothing else.
+class SkippedNumbersTest : public ClientConnectionTest {
+ protected:
+  void send_much() {
+    settle();
+    connection_.open_exchange(copy_bytes(counting_bytes(10)), copy_bytes(Bytes(4 << 20)), {},
+                              wire::Priority::kBulk);
+  }
+  // Of a round trip: true while there was something.
+  bool round() {
+    wire::AckFrame ack;
+    for (const auto& packet : packets()) {
+      if (sent_ > 0 && packet.number != last_ + 1) ++left_out_;
+      if (sent_ == 0 || packet.number != last_ + 1 || ack.ranges.empty())
+        ack.ranges.insert(ack.ranges.begin(), {PacketNumber(packet.number), PacketNumber(packet.number)});
+      ack.ranges.front().last = PacketNumber(packet.number);
+      last_ = packet.number;
+      ++sent_;
+    }
+    wait(100ms);
+    if (ack.ranges.empty()) return false;
+    receive({ack});
+    connection_.handle_timeout(now_);
+    return true;
+  }
+
+  std::uint64_t sent_ = 0, left_out_ = 0, last_ = 0;
+};
+
+TEST_F(SkippedNumbersTest, AreOneInAThousandOrTwo) {
+  send_much();
+  for (int i = 0; i < 3000 && round(); ++i) continue;
+  EXPECT_GT(sent_, 2900u);
+  EXPECT_GE(left_out_, 1u);
+  EXPECT_LE(left_out_, 6u);
+  EXPECT_THAT(events(), IsEmpty()) << "and do no harm";
+}
+
+TEST_F(SkippedNumbersTest, TellWhoAcknowledgesWhatItHasNotGot) {
+  send_much();
+  std::vector<std::string> said;
+  for (int i = 0; i < 3000 && said.empty(); ++i) {
+    (void)packets();
+    wait(100ms);
+    acknowledge_all();
+    connection_.handle_timeout(now_);
+    said = events();
+  }
+  EXPECT_THAT(said, ElementsAre(StartsWith("closed")));
+}
+
 // ---------------------------------------------------------------- datagram sizes
 
 TEST_F(ConnectionTest, TheMtuIsProbedAtTheStartAndUsedWhenAcknowledged) {

@@ -270,6 +270,18 @@ TEST_F(ExchangesTest, AnswersGoOutInTheOrderOfTheirQuestionsAsFarAsTheyAreThere)
   EXPECT_TRUE(std::ranges::is_sorted(sent, {}, &SentPiece::exchange));
 }
 
+TEST_F(ExchangesTest, AnAnswerDoesNotWaitForRequestsThatCameLater) {
+  const auto call = client_.open({.room_for_reply = 100});
+  to_server();
+  const auto before = server_.open({});
+  server_.reply(call, 100);
+  const auto after = server_.open({});
+  std::vector<ExchangeId> order;
+  for (const SentPiece& sent : take_all(server_)) order.push_back(sent.exchange);
+  order.erase(std::unique(order.begin(), order.end()), order.end());
+  EXPECT_THAT(order, ElementsAre(before, call, after));
+}
+
 TEST_F(ExchangesTest, AnswersThatNobodyWantsAnyMoreWaitForNothing) {
   for (int i = 0; i < 100; ++i) {
     const auto call = client_.open({.room_for_reply = 3000, .priority = Priority::kBulk});

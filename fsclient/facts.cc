@@ -201,9 +201,14 @@ bool Facts::covered_locked(const Inode& inode) const {
 }
 
 void Facts::prepare(Inode& inode, const Attributes& attr) {
-  if (attr.is_regular() && !inode.file)
-    inode.file = std::make_unique<FileState>(core_.cache, inode.weak_from_this());
+  if (attr.is_regular() && !inode.file) add_file(inode);
   if (attr.is_directory() && !inode.directory) inode.directory = std::make_unique<Directory>();
+}
+
+// A push that came before the file was known left its mark elsewhere.
+void Facts::add_file(Inode& inode) {
+  inode.file = std::make_unique<FileState>(core_.cache, inode.weak_from_this());
+  inode.file->taken_back_at = taken_back_.newest(inode.handle());
 }
 
 Facts::ChangeOnItsWay Facts::begin_change(const std::shared_ptr<Inode>& inode) {
@@ -301,6 +306,8 @@ decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) 
       inode.file->touched = FileState::Touched::kByOthers;
     }
     if (data && inode.file) {
+      inode.file->taken_back_at = core_.scheduler.now();
+      inode.file->data.disown(kWholeFile);
       inode.file->data.forget(kWholeFile);
       inode.file->version.mix();
       inode.file->ahead.forget();

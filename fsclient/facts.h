@@ -83,6 +83,7 @@ class Facts {
 
  private:
   void prepare(Inode& inode, const Attributes& attr);
+  void add_file(Inode& inode);
   void settle_locked(Inode& inode);
   // A directory's attributes are assumed, and nobody else can have changed them.
   [[nodiscard]] bool assumed_locked(const Inode& inode) const;

@@ -303,7 +303,6 @@ std::optional<OutgoingWrite> FileData::begin_write(std::uint64_t index, ByteCoun
   dirty_bytes_ -= range.size();
   sending_bytes_ += range.size();
   block.sending = range;
-  block.disowned = false;
   block.sending_generation = block.dirty_generation;
   return OutgoingWrite{index, range, SharedBytes{block.buffer, memory(index, block, range)}, block.writer};
 }
@@ -314,7 +313,9 @@ std::shared_ptr<OpenFile> FileData::end_write(std::uint64_t index, bool success)
   const Interval range = *block.sending;
   block.sending.reset();
   sending_bytes_ -= range.size();
-  if (!success || std::exchange(block.disowned, false))
+  const bool disowned = std::exchange(block.disowned, false);
+  if (disowned) --disowned_;
+  if (!success || disowned)
     for (const Interval& lost : dirty_.gaps(range.begin, range.end)) valid_.remove(lost.begin, lost.end);
   std::shared_ptr<OpenFile> writer;
   if (!dirty(index)) {
@@ -357,15 +358,21 @@ void FileData::forget(Interval range) {
     if (extent_of(index).begin >= range.end) break;
     if (block.sending) {
       const Interval ours = clip(*block.sending, range);
-      if (!ours.empty()) {
-        valid_.add(ours.begin, ours.end);
-        block.disowned = true;
-      }
+      if (!ours.empty()) valid_.add(ours.begin, ours.end);
     }
     const std::size_t fetches_before = block.fetches.size();
     make_stale(block, range);
     if (block.fetches.size() != fetches_before) replace_buffer(index, block, block.buffer->capacity());
     drop_if_empty(index);
+  }
+}
+
+void FileData::disown(Interval range) {
+  for (const std::uint64_t index : unsettled_) {
+    Block& block = blocks_.at(index);
+    if (block.disowned || !block.sending || clip(*block.sending, range).empty()) continue;
+    block.disowned = true;
+    ++disowned_;
   }
 }
 
@@ -380,6 +387,7 @@ ByteCount FileData::truncate(ByteCount size) {
       unsettled_.erase(index);
     }
   }
+  disown({size, kForever});
   forget({size, kForever});
   return lost;
 }

@@ -114,8 +114,8 @@ class FileData {
   // On failure, and if they were disowned, the bytes are gone, except where they were written anew. Returns
   // the writer to let go.
   std::shared_ptr<OpenFile> end_write(std::uint64_t block, bool success);
-  // Something happened to the bytes that are on their way: whether before or after them nobody here knows.
   [[nodiscard]] bool disowned(std::uint64_t block) const { return blocks_.at(block).disowned; }
+  [[nodiscard]] bool any_disowned() const { return disowned_ > 0; }
   // The mount ends; nothing more will be sent.
   void let_writers_go();
 
@@ -138,10 +138,13 @@ class FileData {
 
   // ---- changes made elsewhere
 
-  // Forgets what the server may know better: all but dirty bytes, and those being sent once they are answered
-  // (the server may have taken them in before what happened).
+  // Forgets what the server may know better: all but dirty bytes and those being sent.
   void forget(Interval range);
-  // Returns how many dirty bytes are gone with it.
+  // Somebody else changed the bytes, before or after the WRITEs of them that are on their way: nobody here
+  // knows. What those have sent is forgotten once they are answered.
+  void disown(Interval range);
+  // Those who wrote behind `size` may have done so before or after. Returns how many dirty bytes are gone
+  // with it.
   ByteCount truncate(ByteCount size);
   // True when the block is gone.
   bool evict(std::uint64_t block);
@@ -187,6 +190,7 @@ class FileData {
   std::set<std::uint64_t> unsettled_;
   ByteCount dirty_bytes_ = 0;
   ByteCount sending_bytes_ = 0;
+  std::size_t disowned_ = 0;  // blocks
   std::uint64_t generation_ = 1;
 };
 

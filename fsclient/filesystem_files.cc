@@ -115,11 +115,12 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const Shar
     const Interval range{reply.offset(), reply.offset() + bytes.size()};
     const Attributes attr = Attributes::from_schema(reply.attr());
     core_.loans.withdraw_locked(inode);
-    const bool overtaken = inode.attributes.overtaken(told.started);  // others may have written over them
+    const bool overtaken = state.overtaken(told.started);  // others may have written over them
     inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
     state.version.follow(reply.attr().change_before(), attr.change);
     state.last_write = core_.scheduler.now();
     state.data_handed_out = true;
+    state.data.disown(range);
     state.data.forget(range);
     if (!overtaken) state.data.fill(range.begin, bytes.bytes, 0);
     if (!file->synchronous()) note_uncommitted(state);

@@ -106,6 +106,7 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
       {
         const std::lock_guard lock(inode->mutex);
         open = !inode->open_files.empty();
+        if (inode->file) inode->file->taken_back_at = core_.scheduler.now();
         if (inode->directory)
           for (const auto& [name, known] : inode->directory->names) names.push_back(name);
       }

@@ -356,7 +356,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
     facts_.learn_locked(*inode, attr, told.about(reply.node().attr()));
     FileState& file = *inode->file;
     // By a push: what this tells, and the bytes that come with it, may be of before.
-    const bool overtaken = inode->attributes.overtaken(told.started);
+    const bool overtaken = file.overtaken(told.started);
     if ((flags & O_TRUNC) != 0) {
       write_behind_.truncate_locked(inode, 0, after);
       write_behind_.settle_untold_locked(*inode);
@@ -369,10 +369,10 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
     } else if (!overtaken) {
       keep = keep_bytes_of(file, attr.change);
     }
-    if (overtaken) {
+    if (overtaken && !file.version.is(attr.change)) {  // what was read since may be older than the open
       file.data.forget(kWholeFile);
       file.version.mix();
-    } else if (!body.empty() && !inode->written_since(told.started)) {
+    } else if (!overtaken && !body.empty() && !inode->written_since(told.started)) {
       file.data.fill(0, body, attr.change);
       core_.counters.fetched += body.size();
       kept_.keep(*inode, {0, body.size()});

@@ -12,6 +12,7 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
   {
     const std::lock_guard lock(inode.mutex);
     if (!inode.file) return;
+    inode.file->data.disown(range);
     inode.file->data.forget(range);
     inode.file->data_handed_out = true;
     note_uncommitted(*inode.file);

@@ -55,6 +55,10 @@ struct FileState {
   FileData data;
   DataVersion version;           // of the data, ours and the kernel's
   bool data_handed_out = false;  // the kernel may cache some of it, beside what it is being told to drop
+  // Somebody else changed the bytes, or what became of a change of ours is not known: what was asked for
+  // before may tell of older ones. What happens to the attributes alone does not count.
+  TimePoint taken_back_at = TimePoint::min();
+  [[nodiscard]] bool overtaken(TimePoint asked) const { return asked < taken_back_at; }
   // Who has moved the change counter since the attributes were told: this mount, which renamed, linked or
   // unlinked the file, so that the bytes are what they were; or (also) somebody else.
   enum class Touched : std::uint8_t { kNot, kByUs, kByOthers };

@@ -328,9 +328,13 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
   file.data.end_fetch(fetch, filled, ours ? inode.size() : 0, ours ? 0 : read.change());
   if (ours || fetch->stale) return {};
   if (!file.version.is(read.change())) {
-    file.version.mix();  // others change it while we read
-    inode.attributes.expire(core_.scheduler.now());
-    core_.loans.withdraw_locked(inode);
+    // Others change it while we read; or they did before, and the attributes tell of it by now.
+    const bool told = file.version.mixed() && inode.attributes.value().change == read.change();
+    file.version.mix();
+    if (!told) {
+      inode.attributes.expire(core_.scheduler.now());
+      core_.loans.withdraw_locked(inode);
+    }
   }
   if (filled < fetch->range.size()) {
     const ByteCount end = fetch->range.begin + filled;

@@ -370,12 +370,12 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   if (reply) {
     core_.counters.sent += write.range.size();
     learn_written(*inode, write, *reply, told, way);
-    if (disowned) drop_kernel_pages(*inode, after);
+    if (disowned && !file.data.any_disowned()) drop_kernel_pages(inode, after);
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error());
     if (way.by_log) failed_at_ = core_.scheduler.now();
     if (file.data.all_settled()) file.written_end = 0;  // how far the file reaches now the server tells
-    drop_kernel_pages(*inode, after);
+    drop_kernel_pages(inode, after);
   }
   pending_ -= write.range.size();
   send(inode, write.block, after);
@@ -383,10 +383,8 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
 }
 
 // They may show what was written and is not the file's.
-void WriteBehind::drop_kernel_pages(const Inode& inode, Deferred& after) {
-  after.add([this, id = inode.id] {
-    core_.scheduler.post_notification([this, id] { core_.kernel.invalidate_inode(id); });
-  });
+void WriteBehind::drop_kernel_pages(const std::shared_ptr<Inode>& inode, Deferred& after) {
+  after.add([this, inode] { facts_.drop_kernel_pages(*inode); });
 }
 
 // Some of it is not on its way any more: tells who waits for that.

@@ -138,7 +138,7 @@ class WriteBehind {
   };
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
               const Result<schema::WriteReply>& reply, const Way& way);
-  void drop_kernel_pages(const Inode& inode, Deferred& after);
+  void drop_kernel_pages(const std::shared_ptr<Inode>& inode, Deferred& after);
   void settle(const std::shared_ptr<Inode>& inode, Deferred& after);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
                      const Told& told, const Way& way);

@@ -462,6 +462,91 @@ TEST_F(Leased, NorThoseThatCameWithAnOpen) {
   close(file->handle);
 }
 
+TEST_F(Leased, TheNextOpenBehindThatKnowsTheBytesAlsoBesideAReader) {
+  server.put("a", "one");
+  const Handle reader = open("a", O_RDWR);
+  const NodeId node = lookup("a").node;
+  const std::string handle = server.node_of("a").handle();
+  server.put("a", std::string(2 * kBlockSize, 'x'));
+  EXPECT_TRUE(take_back(push(handle, true)));
+  scheduler.advance(1ms);
+  EXPECT_TRUE(attributes(node));
+  scheduler.advance(1ms);
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDWR, into(opened));
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kOpen}));
+  server.execute(0);
+  scheduler.advance(1ms);
+  EXPECT_EQ(read(reader, 0, kBlockSize), std::string(kBlockSize, 'x')) << "of the same, as far as he knows";
+  server.deliver();
+  EXPECT_TRUE(finished(opened));
+  EXPECT_EQ(read(reader, 0, 2 * kBlockSize), std::string(2 * kBlockSize, 'x'));
+  const std::uint64_t opens = server.seen(schema::Request::kOpen);
+  close(open("a", O_RDONLY));
+  EXPECT_EQ(server.seen(schema::Request::kOpen), opens) << "all of it is here and the file's";
+}
+
+TEST_F(Leased, APushOfTheAttributesAloneTakesNoBytesBack) {
+  server.put("a", "one");
+  const NodeId node = lookup("a").node;
+  scheduler.advance(1ms);
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDONLY, into(opened));
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kOpen}));
+  server.execute(0);
+  scheduler.advance(1ms);
+  EXPECT_TRUE(take_back(push(server.node_of("a").handle())));
+  server.deliver();
+  const Result<OpenReply> file = finished(opened);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(read(file->handle, 0, 100), "one");
+  EXPECT_EQ(server.seen(schema::Request::kRead), 0u) << "they came with the open";
+  close(file->handle);
+}
+
+class TwoWritesOnTheirWay : public Leased {
+ protected:
+  TwoWritesOnTheirWay() {
+    server.put("a", std::string(2 * kBlockSize, '.'));
+    file = open("a");
+    node = lookup("a").node;
+    write(file, 0, ours);
+    EXPECT_EQ(server.waiting_kinds(), (std::vector(2, schema::Request::kWrite)));
+    server.execute(0);
+    server.execute(0);
+    kernel.inodes.clear();
+  }
+  const std::string ours = std::string(2 * kBlockSize, 'o');
+  Handle file;
+  NodeId node;
+};
+
+TEST_F(TwoWritesOnTheirWay, WhoOpensTheFileMeanwhileTakesNothingFromIt) {
+  auto opened = new_answer<OpenReply>();
+  filesystem->open({}, node, O_RDWR, into(opened));
+  server.answer();
+  ASSERT_TRUE(opened->has_value() && **opened);
+  server.deliver();
+  server.deliver();
+  EXPECT_EQ(read((**opened)->handle, 0, ours.size()), ours);
+  EXPECT_EQ(server.seen(schema::Request::kRead), 0u);
+  EXPECT_TRUE(kernel.inodes.empty());
+  close((**opened)->handle);
+  close(file);
+}
+
+TEST_F(TwoWritesOnTheirWay, TheKernelDropsWhatSomebodyElseChangedMeanwhileOnceBothAreAnswered) {
+  EXPECT_TRUE(take_back(push(server.node_of("a").handle(), true)));
+  kernel.inodes.clear();
+  server.deliver();
+  scheduler.run();
+  EXPECT_TRUE(kernel.inodes.empty());
+  server.deliver();
+  scheduler.run();
+  EXPECT_EQ(kernel.inodes, std::vector{node});
+  close(file);
+}
+
 TEST_F(Leased, NorOursThatOthersHaveWrittenOverBeforeWeWereTold) {
   server.put("a", "......");
   const Handle file = open("a");

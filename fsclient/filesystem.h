@@ -392,8 +392,9 @@ class Filesystem {
   void note_uncommitted(FileState& file);
   [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
   void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, const Told& told);
-  // A change of the file's bytes has failed, or was given up: all of it may have been made, or some.
-  void may_have_changed(Inode& inode);
+  // A change of the file's bytes has failed, or was given up: unless the server just says no, all of it may
+  // have been made, or some.
+  void may_have_changed(Inode& inode, const Error& error);
 
   // EIO once a lock that was taken through the file is lost, until it is unlocked or closed. What the server
   // said where it did not make the file.

@@ -155,9 +155,8 @@ void Filesystem::send_set_attributes(const Asker& asker, const InodePointer& ino
       asker, std::move(request), schema::Reply::kAttr,
       [this, inode, size = changes.size, started = core_.scheduler.now(), no_opens = std::move(no_opens),
        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-        if (!reply && size) {
-          may_have_changed(*inode);
-        } else if (!reply) {
+        if (!reply && size) may_have_changed(*inode, reply.error());
+        if (!reply) {
           const std::lock_guard lock(inode->mutex);
           inode->attributes.expire(core_.scheduler.now());
           core_.loans.withdraw_locked(*inode);

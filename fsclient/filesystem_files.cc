@@ -92,7 +92,7 @@ void Filesystem::append(const Asker& asker, const std::shared_ptr<OpenFile>& fil
                             [this, file, offset, bytes, started = core_.scheduler.now(),
                              done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                               if (!reply) {
-                                may_have_changed(*file->inode);
+                                may_have_changed(*file->inode, reply.error());
                                 return done(std::unexpected(reply.error()));
                               }
                               note_appended(file, bytes, reply->message.write(),

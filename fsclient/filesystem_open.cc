@@ -330,7 +330,7 @@ void Filesystem::send_open(const Asker& asker, const InodePointer& inode, std::u
   const MutableSharedBytes body = call.reply_body;
   auto answered = [this, inode, flags, truncates, body, started = core_.scheduler.now(),
                    done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-    if (!reply && truncates) may_have_changed(*inode);
+    if (!reply && truncates) may_have_changed(*inode, reply.error());
     if (!reply) return done(std::unexpected(reply.error()));
     const Attributes shown_before = locked_copy(*inode);
     Result<OpenReply> result = opened(inode, reply->message.open(), flags, Told(started, reply->message, {}),

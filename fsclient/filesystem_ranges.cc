@@ -1,10 +1,22 @@
 // Filesystem: fallocate, lseek for holes, and copying done by the server. All after the writes before.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "fsclient/filesystem.h"
 
 namespace tusk::client {
+namespace {
+
+// The server says no before it touches anything. Not EBADF or ESTALE: a server that was restarted says so of
+// what it knew when it made the change.
+bool plainly_refused(ErrorCode code) {
+  constexpr std::array kRefusals{EACCES, EINVAL, EISDIR, EMFILE,     ENFILE, ENODEV,  ENOENT,
+                                 ENXIO,  ENOSYS, EPERM,  EOPNOTSUPP, EROFS,  ETXTBSY, EXDEV};
+  return std::ranges::any_of(kRefusals, [code](int refusal) { return code == from_errno(refusal); });
+}
+
+}  // namespace
 
 // The server has changed bytes of the file on our behalf.
 void Filesystem::note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr,
@@ -22,7 +34,8 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
 
 // The server takes leases back from others only. Nobody waits until the kernel has dropped its pages: that
 // waits for reads it has begun, and who gives up wants to be away.
-void Filesystem::may_have_changed(Inode& inode) {
+void Filesystem::may_have_changed(Inode& inode, const Error& error) {
+  if (plainly_refused(error.code)) return;
   (void)facts_.forget(inode, true, false);
   const std::lock_guard lock(inode.mutex);
   core_.loans.withdraw_locked(inode);
@@ -46,7 +59,7 @@ void Filesystem::allocate(Asker asker, Handle handle, ByteCount offset, ByteCoun
                    [this, file, offset, started = core_.scheduler.now(),
                     done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                      if (!reply) {
-                       may_have_changed(*file->inode);
+                       may_have_changed(*file->inode, reply.error());
                        return done(std::unexpected(reply.error()));
                      }
                      // Some modes move everything behind the range.
@@ -100,7 +113,7 @@ void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset,
                    [this, to, target_offset, started = core_.scheduler.now(),
                     done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                      if (!reply) {
-                       may_have_changed(*to->inode);
+                       may_have_changed(*to->inode, reply.error());
                        return done(std::unexpected(reply.error()));
                      }
                      const schema::CopyRangeReply& copied = reply->message.copy_range();

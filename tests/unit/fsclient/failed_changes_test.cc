@@ -76,5 +76,21 @@ TEST_F(FailedChange, RangesThatTheServerCopies) {
   expect_nothing_old();
 }
 
+TEST_F(FailedChange, WhatTheServerDoesNotAllowChangesNothing) {
+  server.fault = [](const Request& request) -> std::optional<Error> {
+    if (request.has_read()) return std::nullopt;
+    return Error{from_errno(request.has_allocate() ? EOPNOTSUPP : ETXTBSY), "refused"};
+  };
+  auto reserved = new_answer<void>();
+  filesystem->allocate({}, file, 0, 9, 0, into(reserved));
+  EXPECT_FALSE(finished(reserved));
+  auto emptied = new_answer<OpenReply>();
+  filesystem->open({}, node, O_WRONLY | O_TRUNC, into(emptied));
+  EXPECT_FALSE(finished(emptied));
+  EXPECT_EQ(read(file, 0, 100), "before");
+  EXPECT_EQ(server.seen(Request::kRead), 0u) << "it came with the open";
+  EXPECT_TRUE(kernel.inodes.empty());
+}
+
 }  // namespace
 }  // namespace tusk::client

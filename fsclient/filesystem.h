@@ -34,6 +34,7 @@
 #include "fsclient/kept_blocks.h"
 #include "fsclient/reader.h"
 #include "fsclient/tree_stream.h"
+#include "fsclient/unlocks_behind_data.h"
 #include "fsclient/write_behind.h"
 #include "proto/rpc/caller.h"
 
@@ -209,6 +210,7 @@ class Filesystem {
   void handle_outage(const Error& error) {
     log_.give_up(error);
     write_behind_.handle_outage(error);
+    for (auto& waiter : unlocks_.take_waiters()) waiter.gave_up(error);
   }
   // Asks for the root's attributes unless the attach told them under a lease: without one they are soon too
   // old, and the first program that comes would wait for a round trip more.
@@ -410,9 +412,7 @@ class Filesystem {
                   Done<void> done);
   void unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock);
   void send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock);
-  void note_unlocked(Inode& inode);
-  [[nodiscard]] static bool unlocks_on_their_way(Inode& inode);
-  void after_unlocks(Inode& inode, std::move_only_function<void()> then);
+  void note_unlocked(const Inode& inode, const NewLock& unlock);
   // Whether the owner has POSIX locks on the file, which are to be given back now.
   [[nodiscard]] static bool take_locks_of(OpenFile& file, std::uint64_t owner);
   void unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFile>& file, std::uint64_t owner,
@@ -450,6 +450,7 @@ class Filesystem {
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;
   HeldLocks held_locks_;
+  UnlocksBehindData unlocks_;
   ExportStatistics statistics_;
   const std::uint32_t owner_uid_;  // of what is made, unless owners are real
   const std::uint32_t owner_gid_;

@@ -48,11 +48,14 @@ void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> d
     return after_log<Done<void>>(asker, std::move(done), [this, asker, handle, lock](Done<void> then) {
       set_lock(asker, handle, lock, std::move(then));
     });
-  if (lock.type != F_UNLCK && unlocks_on_their_way(*file->inode))
+  if (lock.type != F_UNLCK && unlocks_.concern(*file->inode, lock))
     return wait_for_log<Done<void>>(
         core_, asker, std::move(done),
         [this, asker, handle, lock](Done<void> then) { set_lock(asker, handle, lock, std::move(then)); },
-        [this, &inode = *file->inode](auto go_on, auto) { after_unlocks(inode, std::move(go_on)); });
+        [this, file, lock](auto go_on, auto gave_up) {
+          UnlocksBehindData::Waiter waiter{std::move(go_on), std::move(gave_up)};
+          if (!unlocks_.wait(*file->inode, lock, waiter)) core_.scheduler.post(std::move(waiter.go_on));
+        });
   if (lock.type != F_UNLCK)  // a lock belongs to an open file
     return open_at_server(asker, file->inode,
                           [this, asker, file, lock, done = std::move(done)](Result<void> opened) mutable {
@@ -146,10 +149,7 @@ bool Filesystem::take_locks_of(OpenFile& file, std::uint64_t owner) {
 // For nobody who waits: a program that is killed gives its locks back by closing the file. If it lives on and
 // wants one of them again, that must come behind this.
 void Filesystem::unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock) {
-  {
-    const std::lock_guard guard(file->inode->mutex);
-    ++file->inode->unlocks_behind_data;
-  }
+  unlocks_.begin(*file->inode, lock);
   send_unlock_behind_data(file, lock);
 }
 
@@ -158,33 +158,15 @@ void Filesystem::send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, 
     // Out of reach for longer than calls wait; the data waits on.
     if (!flushed) return send_unlock_behind_data(file, lock);
     send_lock({}, file, lock, false, [this, file, lock](const Result<schema::LockReply>&) {
-      if (!lock.flock) note_unlocked(*file->inode);
+      if (!lock.flock) note_unlocked(*file->inode, lock);
     });
     // Its owner is gone: nobody's next lock is that one's.
-    if (lock.flock) note_unlocked(*file->inode);
+    if (lock.flock) note_unlocked(*file->inode, lock);
   });
 }
 
-void Filesystem::note_unlocked(Inode& inode) {
-  std::vector<std::move_only_function<void()>> waiters;
-  {
-    const std::lock_guard guard(inode.mutex);
-    if (--inode.unlocks_behind_data == 0) waiters.swap(inode.lock_waiters);
-  }
-  for (auto& waiter : waiters) core_.scheduler.post(std::move(waiter));
-}
-
-bool Filesystem::unlocks_on_their_way(Inode& inode) {
-  const std::lock_guard guard(inode.mutex);
-  return inode.unlocks_behind_data > 0;
-}
-
-void Filesystem::after_unlocks(Inode& inode, std::move_only_function<void()> then) {
-  {
-    const std::lock_guard guard(inode.mutex);
-    if (inode.unlocks_behind_data > 0) return inode.lock_waiters.push_back(std::move(then));
-  }
-  core_.scheduler.post(std::move(then));
+void Filesystem::note_unlocked(const Inode& inode, const NewLock& unlock) {
+  for (auto& waiter : unlocks_.end(inode, unlock)) core_.scheduler.post(std::move(waiter.go_on));
 }
 
 // close(2) releases all POSIX locks the process has on the file. Most have none: no call then.

@@ -172,11 +172,8 @@ class Inode : public std::enable_shared_from_this<Inode> {
   TimePoint lent_until = TimePoint::min();  // the kernel may use the attributes without asking: loans.h
   std::vector<OpenFile*> open_files;
   std::set<std::uint64_t> lock_owners;  // POSIX locks were granted to them
-  // Unlocks that wait for what was written under the locks, and who wants one of these meanwhile.
-  int unlocks_behind_data = 0;
-  std::vector<std::move_only_function<void()>> lock_waiters;
-  int pages_being_dropped = 0;  // notifications to the kernel that are still to come
-  ChangesOnTheirWay changes;    // by programs that hold a lock of the kernel's meanwhile
+  int pages_being_dropped = 0;          // notifications to the kernel that are still to come
+  ChangesOnTheirWay changes;            // by programs that hold a lock of the kernel's meanwhile
   InodeInLog log;
 
   // The size programs see: the server's, or further if they wrote more than it knows of.

@@ -256,8 +256,9 @@ void Filesystem::open_first(const Asker& asker, const InodePointer& inode, Done<
   }
   open_at_server(asker, inode,
                  [bar = std::move(bar), then = std::move(then)](const Result<void>& opened) mutable {
+                   const NoOpens held = std::move(bar);
                    if (!opened) return then(std::unexpected(opened.error()));
-                   then(std::move(bar));
+                   then(held);
                  });
 }
 
@@ -281,7 +282,8 @@ void Filesystem::open_at_server(const Asker& asker, std::span<const std::shared_
     std::atomic<bool> ended{false};
 
     void end(Result<void> result) {
-      if (!ended.exchange(true)) then(std::move(result));
+      // Not kept until the last one is answered: a bar to opens may hang on it.
+      if (!ended.exchange(true)) std::exchange(then, nullptr)(std::move(result));
     }
   };
   const auto rest = std::make_shared<Rest>(files.size(), std::move(then));

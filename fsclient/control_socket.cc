@@ -36,6 +36,7 @@ constexpr std::size_t kConnectionsMax = 16;  // commands being answered at once
 constexpr int kCommandTimeoutMs = 2000;      // a command that says nothing is dropped
 constexpr int kProgressMs = 1000;
 constexpr std::chrono::milliseconds kNothingLeftPause{100};  // no descriptor, no memory
+constexpr std::chrono::milliseconds kLastLineMax{250};       // at the daemon's end
 constexpr timeval kAnswerMax{.tv_sec = 5, .tv_usec = 0};     // a flush tells more often how far it is
 constexpr std::string_view kSuffix = ".sock";
 
@@ -136,6 +137,11 @@ class Server final : public ControlServer {
     stopping_ = true;
     ::shutdown(socket_.number(), SHUT_RDWR);
     thread_.join();
+    // Who is still being told something hears the end of it.
+    const auto deadline = std::chrono::steady_clock::now() + kLastLineMax;
+    while (std::ranges::any_of(connections_, [](const Connection& one) { return !one.ended; }) &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (Connection& connection : connections_) {
       ::shutdown(connection.socket.number(), SHUT_RDWR);
       connection.thread.join();
@@ -151,12 +157,13 @@ class Server final : public ControlServer {
   };
 
   void accept_all() {
-    while (!stopping_) {
+    while (true) {  // to the end of those who have come before the end
       Fd socket(::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket.number() < 0) {
         if (stopping_ || !may_pass(errno)) return;
         continue;
       }
+      nothing_left_ = false;
       std::erase_if(connections_, [](Connection& connection) {
         if (connection.ended) connection.thread.join();
         return connection.ended.load();
@@ -168,9 +175,11 @@ class Server final : public ControlServer {
 
   // Whether the next accept() may succeed where this one has failed; where nothing is left to accept it with,
   // after a while.
-  bool may_pass(int error) const {
+  bool may_pass(int error) {
     if (error == EINTR || error == ECONNABORTED) return true;
     if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS) return false;
+    if (!std::exchange(nothing_left_, true))
+      spdlog::warn("commands wait: {}", fail_errno("accept").error().message());
     std::this_thread::sleep_for(kNothingLeftPause);
     return true;
   }
@@ -241,8 +250,10 @@ class Server final : public ControlServer {
       flushed->notify_all();
     });
     constexpr int kLookMs = 20;
+    constexpr int kLooksAtTheEnd = 5;  // the daemon may end because that very flush is done
+    int looks_left = kLooksAtTheEnd;
     for (int waited = 0; !*flushed; waited += kLookMs) {
-      if (stopping_) return;
+      if (stopping_ && looks_left-- == 0) return;
       if (waited % kProgressMs == 0 &&
           !send_all(fd, fmt::format("{{\"pending_bytes\": {}, \"connected\": {}}}\n", handlers_.pending(),
                                     handlers_.connected())))
@@ -262,6 +273,7 @@ class Server final : public ControlServer {
   Fd socket_;
   const Handlers handlers_;
   std::atomic<bool> stopping_{false};
+  bool nothing_left_ = false;          // of the accepting thread
   std::list<Connection> connections_;  // of the accepting thread, then of the destructor
   std::thread thread_;
 };

@@ -1,4 +1,6 @@
 // The small parts: inode table, identities, options, tables, sockets.
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -7,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -446,7 +449,52 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
   EXPECT_THAT(lines.back(), testing::HasSubstr(R"("untold":0,"untold_last":"")"));
 }
 
+TEST_F(Control, AFlushThatIsDoneIsToldToItsEndThoughTheDaemonEnds) {
+  std::promise<Done<void>> flush_asked;
+  auto server = serve("/mnt/m", {.status = {},
+                                 .pending = [] { return ByteCount{7}; },
+                                 .connected = [] { return true; },
+                                 .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
+                                 .untold =
+                                     [] {
+                                       return UntoldFailures::Value{1, "lost"};
+                                     },
+                                 .drop = {}});
+  ASSERT_TRUE(server);
+  std::string last;
+  auto flushing = std::async(std::launch::async, [&, path = socket().value()] {
+    return control(path, "flush", [&](std::string_view line) { last = line; }).has_value();
+  });
+  Done<void> done = flush_asked.get_future().get();
+  done({});
+  server->reset();
+  EXPECT_TRUE(flushing.get());
+  EXPECT_THAT(last, testing::HasSubstr(R"("untold_last":"lost")"));
+}
+
+// What this process says meanwhile.
+class Log final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  [[nodiscard]] bool wait_for(std::string_view text) {
+    std::unique_lock lock(mutex_);
+    return came_.wait_for(lock, std::chrono::seconds(30),
+                          [&] { return all_.find(text) != std::string::npos; });
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    all_.append(message.payload.data(), message.payload.size());
+    came_.notify_all();
+  }
+  void flush_() override {}
+
+  std::condition_variable_any came_;
+  std::string all_;
+};
+
 TEST_F(Control, ADaemonThatHadNoDescriptorLeftAnswersOnceItHas) {
+  const auto log = std::make_shared<Log>();
+  spdlog::default_logger()->sinks().push_back(log);
   const auto server = serve_saying("here");
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
   socket()->string().copy(address.sun_path, sizeof address.sun_path - 1);
@@ -456,10 +504,12 @@ TEST_F(Control, ADaemonThatHadNoDescriptorLeftAnswersOnceItHas) {
   const rlimit none{.rlim_cur = static_cast<rlim_t>(fd) + 1, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const bool met = log->wait_for("commands wait");
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(met);
   ::close(fd);
   EXPECT_EQ(ask(), "here");
+  spdlog::default_logger()->sinks().pop_back();
 }
 
 TEST_F(Control, ADaemonThatEndsLateLeavesTheNewOneItsSocket) {

@@ -2,17 +2,23 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 namespace tusk::client {
 
+// Whether it is another than the last.
+bool LastError::note(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  ++count_;
+  return std::exchange(text_, text) != text;
+}
+
 void LastError::set(std::string text) {
-  bool again = false;  // as each block of a large file on a full disk
-  {
-    const std::lock_guard lock(mutex_);
-    again = text == text_;
-    text_ = text;
-    ++count_;
-  }
-  if (!again) spdlog::error("{}", text);
+  if (note(text)) spdlog::error("{}", text);
+}
+
+void LastError::set(std::string text, Deferred& after, bool logged) {
+  if (note(text) && logged) after.add([text = std::move(text)] { spdlog::error("{}", text); });
 }
 
 }  // namespace tusk::client

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fsclient/block_cache.h"
+#include "fsclient/deferred.h"
 #include "fsclient/foresight.h"
 #include "fsclient/inode_table.h"
 #include "fsclient/kernel_cache.h"
@@ -17,6 +18,7 @@
 #include "fsclient/scheduler.h"
 #include "fsclient/server_clock.h"
 #include "fsclient/trust.h"
+#include "fsclient/untold_failures.h"
 
 namespace tusk::client {
 
@@ -33,46 +35,24 @@ struct Counters {
   std::atomic<std::uint64_t> operations{0};  // all of them
 };
 
-// The last thing that went wrong, for `tusk status`. The daemon's log has them all.
+// The last thing that went wrong, for `tusk status`. It goes to the daemon's log, too.
 class LastError {
  public:
+  // The log may be slow: with no lock held ...
   void set(std::string text);
+  // ... or once it is let go. Not logged: `logged` is false, or it is what was logged last.
+  void set(std::string text, Deferred& after, bool logged);
   [[nodiscard]] std::pair<std::string, std::uint64_t> value() const {
     const std::lock_guard lock(mutex_);
     return {text_, count_};
   }
 
  private:
+  [[nodiscard]] bool note(const std::string& text);
+
   mutable std::mutex mutex_;
   std::string text_;
   std::uint64_t count_ = 0;
-};
-
-// Changes that programs were told are done, that could not be done, and of which nobody has been told.
-class UntoldFailures {
- public:
-  struct Value {
-    std::uint64_t count = 0;
-    std::string last;  // also once it has been told
-  };
-
-  void add(std::string text, std::uint64_t count = 1) {
-    const std::lock_guard lock(mutex_);
-    value_.count += count;
-    value_.last = std::move(text);
-  }
-  void take(std::uint64_t count) {
-    const std::lock_guard lock(mutex_);
-    value_.count -= count;
-  }
-  [[nodiscard]] Value value() const {
-    const std::lock_guard lock(mutex_);
-    return value_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  Value value_;
 };
 
 struct Core {

@@ -15,6 +15,7 @@
 #include "fsclient/foresight.h"
 #include "fsclient/kernel_listing.h"
 #include "fsclient/trust.h"
+#include "fsclient/untold_failures.h"
 #include "proto/base/result.h"
 
 namespace tusk::client {
@@ -85,9 +86,8 @@ struct Directory {
   // Changes of names here that were answered before and could not be done. An fsync of the directory is told
   // once for each who has it open; who opens it later, too, as long as nobody has been told.
   std::uint64_t errors = 0;
-  std::uint64_t errors_told = 0;  // to somebody
   Error last_error;
-  std::uint64_t errors_untold = 0;  // as UntoldFailures counts them
+  std::vector<UntoldFailures::Id> failures;  // since the last such fsync
 
   // When names here were last changed by this mount or taken back: answers to questions asked before may
   // tell what was before.

@@ -68,8 +68,15 @@ Result<Filesystem::InodePointer> Filesystem::inode_of(NodeId node) {
   InodePointer inode = core_.inodes.find(node);
   if (!inode) return fail(from_errno(ESTALE), "an inode the kernel had forgotten");
   const std::lock_guard lock(inode->mutex);
-  if (inode->log.failed) return std::unexpected(*inode->log.failed);
+  if (const Result<void> made = made_locked(*inode); !made) return std::unexpected(made.error());
   return inode;
+}
+
+// With the inode's mutex held.
+Result<void> Filesystem::made_locked(const Inode& inode) {
+  if (!inode.log.failed) return {};
+  core_.untold.tell(inode.log.failure);
+  return std::unexpected(*inode.log.failed);
 }
 
 Duration Filesystem::attributes_lifetime(Inode& inode) {

@@ -241,6 +241,8 @@ class Filesystem {
   using InodePointer = std::shared_ptr<Inode>;
 
   [[nodiscard]] Result<InodePointer> inode_of(NodeId node);
+  // Why the server did not make it, if so. Whoever asks tells it to a program.
+  [[nodiscard]] Result<void> made_locked(const Inode& inode);
   [[nodiscard]] Duration attributes_lifetime(Inode& inode);
   [[nodiscard]] Duration attributes_lifetime_locked(Inode& inode);
   // Counts a reference of the kernel's.
@@ -292,8 +294,9 @@ class Filesystem {
   void lose_names(const InodePointer& directory);
   void not_made(const InodePointer& directory, const std::string& name, const InodePointer& inode,
                 const Error& error);
-  // `untold`: nobody else is told but who syncs the directory.
-  void not_done(const InodePointer& directory, const std::string& name, const Error& error, bool untold);
+  void not_done(const InodePointer& directory, const std::string& name, const Error& error,
+                UntoldFailures::Id failure);
+  [[nodiscard]] bool gone_already(Inode& removed, const Error& error);
   void assume_changed(Inode& directory, const Standing& standing, int links);
   [[nodiscard]] std::optional<bool> known_empty(Inode& directory);
   void unlinked_here(Inode& inode, const timespec& at);
@@ -400,7 +403,7 @@ class Filesystem {
 
   // EIO once a lock that was taken through the file is lost, until it is unlocked or closed. What the server
   // said where it did not make the file.
-  [[nodiscard]] static Result<void> still_usable(OpenFile& file);
+  [[nodiscard]] Result<void> still_usable(OpenFile& file);
   // After a re-attach: the server has said which locks it has kept or given again.
   void settle_locks(const schema::AttachReply& attached);
   void send_lock(const Asker& asker, const std::shared_ptr<OpenFile>& file, const NewLock& lock, bool test,

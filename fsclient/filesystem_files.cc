@@ -222,13 +222,14 @@ void Filesystem::commit(const Asker& asker, const std::shared_ptr<OpenFile>& fil
 // Writes that were answered before the server machine restarted may never have reached its disk, and
 // we do not hold them any more.
 Result<void> Filesystem::note_committed(Inode& inode, const std::string& boot_id, TimePoint started) {
+  Deferred after;
   const std::lock_guard lock(inode.mutex);
   if (!inode.file || !inode.file->uncommitted) return {};
   const bool lost = inode.file->uncommitted_boot_id != boot_id;
   if (lost || inode.file->last_write < started) inode.file->uncommitted = false;
   if (!lost) return {};
   const Error error{from_errno(EIO), "the server machine restarted before the data was on its disk"};
-  write_behind_.note_error_locked(inode, error);
+  write_behind_.note_error_locked(inode, error, after);
   return std::unexpected(error);
 }
 

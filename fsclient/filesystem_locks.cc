@@ -83,7 +83,7 @@ void Filesystem::send_new_lock(const Asker& asker, const std::shared_ptr<OpenFil
 // Who believes to hold a lock must not go on as if: somebody else may have it by now.
 Result<void> Filesystem::still_usable(OpenFile& file) {
   const std::lock_guard guard(file.inode->mutex);
-  if (file.inode->log.failed) return std::unexpected(*file.inode->log.failed);
+  if (Result<void> made = made_locked(*file.inode); !made) return made;
   if (!file.lock_lost) return {};
   return fail(from_errno(EIO), "the server has lost the lock on this file");
 }

@@ -32,6 +32,16 @@ bool open_without_server(Inode& inode) {
   return std::ranges::any_of(inode.open_files, [](const OpenFile* open) { return open->open_id == 0; });
 }
 
+std::string text_of_failure(const std::string& name, const Error& error) {
+  return "'" + name + "': what was answered before could not be done: " + error.message();
+}
+
+void note_failure(Directory& directory, const Error& error, UntoldFailures::Id failure) {
+  ++directory.errors;
+  directory.last_error = error;
+  directory.failures.push_back(failure);
+}
+
 Attributes attributes_of(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
   return inode.attributes.value();
@@ -215,29 +225,33 @@ void Filesystem::not_made(const InodePointer& directory, const std::string& name
     inode->log.failed = error;
   }
   write_behind_.give_up(inode, error);
-  bool file = false;  // whose writers have been told, or whoever renames it will be
+  UntoldFailures::Id failure = 0;
   {
     const std::lock_guard lock(inode->mutex);
-    file = inode->file != nullptr;
+    // Of a file the writers are told, or whoever renames it.
+    failure = inode->file ? inode->file->failure : core_.untold.add(text_of_failure(name, error));
+    inode->log.failure = failure;
   }
-  not_done(directory, name, error, !file);
+  not_done(directory, name, error, failure);
 }
 
 // Programs have been told that it was done. Whoever has it open is told at its close, who syncs the directory
 // then; everybody by `tusk status`.
 void Filesystem::not_done(const InodePointer& directory, const std::string& name, const Error& error,
-                          bool untold) {
+                          UntoldFailures::Id failure) {
   names_.changed_somehow(*directory, name);
   facts_.drop_kernel_names(directory, {name});
-  const std::string text = "'" + name + "': what was answered before could not be done: " + error.message();
-  core_.last_error.set(text);
+  core_.last_error.set(text_of_failure(name, error));
   const std::lock_guard lock(directory->mutex);
-  if (directory->directory) {
-    ++directory->directory->errors;
-    directory->directory->last_error = error;
-    if (untold) ++directory->directory->errors_untold;
-  }
-  if (untold) core_.untold.add(text);
+  if (directory->directory) note_failure(*directory->directory, error, failure);
+}
+
+// Nothing of what the program wanted is missing then. What it removed was perhaps never made: it is not
+// wanted any more.
+bool Filesystem::gone_already(Inode& removed, const Error& error) {
+  if (error.code == from_errno(ENOENT)) return true;
+  const std::lock_guard lock(removed.mutex);
+  return error.code == from_errno(ESTALE) && !made_locked(removed);
 }
 
 void Filesystem::assume_changed(Inode& directory, const Standing& standing, int links) {
@@ -351,8 +365,10 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   if (open_without_server(*removed)) return false;  // from here on nobody opens it so (open_meanwhile)
   auto answered = [this, directory, name, removed, told = standing->told, in_log](
                       const Result<schema::Reply>& reply, const std::string&) {
-    if (!reply) return not_done(directory, name, reply.error(), true);
-    if (reply->remove().has_attr())
+    if (!reply && !gone_already(*removed, reply.error()))
+      return not_done(directory, name, reply.error(), core_.untold.add(text_of_failure(name, reply.error())));
+    if (!reply) names_.changed_somehow(*directory, name);
+    if (reply && reply->remove().has_attr())
       facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
     else
       facts_.learn_logged_somehow(*removed);
@@ -410,8 +426,9 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
       facts_.learn_logged_somehow(*moved);
     if (replaced) facts_.learn_logged_somehow(*replaced);
     if (reply) return;
-    not_done(from, old_name, reply.error(), false);
-    not_done(to, new_name, reply.error(), true);
+    const UntoldFailures::Id failure = core_.untold.add(text_of_failure(new_name, reply.error()));
+    not_done(from, old_name, reply.error(), failure);
+    not_done(to, new_name, reply.error(), failure);
   };
   if (from == to) {
     names_.changed(*from, {{old_name, nullptr}, {new_name, moved}}, standing->told);
@@ -492,13 +509,14 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     const std::string text =
         "attributes that were answered before could not be set: " + reply.error().message();
     core_.last_error.set(text);
+    Deferred after;
     const std::lock_guard lock(inode->mutex);
     inode->attributes.expire(core_.scheduler.now());
     core_.loans.withdraw_locked(*inode);
-    if (inode->file)
-      write_behind_.note_error_locked(*inode, reply.error());
-    else
-      core_.untold.add(text);
+    if (inode->log.failed) return;  // which is counted
+    if (inode->file) return write_behind_.note_error_locked(*inode, reply.error(), after);
+    const UntoldFailures::Id failure = core_.untold.add(text);
+    if (inode->directory) note_failure(*inode->directory, reply.error(), failure);
   };
   if (!core_.log.append(naming, exclusive, asker, std::move(entry), {}, std::move(answered))) {
     const std::lock_guard lock(inode->mutex);

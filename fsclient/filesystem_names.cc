@@ -356,7 +356,7 @@ Result<OpenDirectoryReply> Filesystem::open_directory(const Asker& asker, NodeId
     Directory* const directory = (*found)->directory.get();
     if (directory == nullptr) return fail(from_errno(ENOTDIR), "opendir");
     listing = names_.leased(**found);
-    errors_told = directory->errors_told;
+    errors_told = directory->errors;
     if (trust_->lease() > Duration::zero()) use = directory->in_kernel.open(listing, core_.scheduler.now());
   }
   auto opened = std::make_shared<OpenDirectory>(*found, use);
@@ -497,11 +497,13 @@ void Filesystem::sync_directory(Asker asker, Handle handle, Done<void> done) {
 
 Result<void> Filesystem::take_error(OpenDirectory& directory) {
   const std::lock_guard lock(directory.inode->mutex);
-  if (directory.inode->log.failed) return std::unexpected(*directory.inode->log.failed);
+  if (Result<void> made = made_locked(*directory.inode); !made) return made;
   Directory& names = *directory.inode->directory;
-  if (directory.errors_told == names.errors) return {};
-  directory.errors_told = names.errors_told = names.errors;
-  core_.untold.take(std::exchange(names.errors_untold, 0));
+  const bool untold =
+      std::ranges::any_of(names.failures, [this](auto id) { return core_.untold.counts(id); });
+  if (directory.errors_told == names.errors && !untold) return {};
+  directory.errors_told = names.errors;
+  for (const UntoldFailures::Id id : std::exchange(names.failures, {})) core_.untold.tell(id);
   return std::unexpected(names.last_error);
 }
 

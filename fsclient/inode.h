@@ -22,6 +22,7 @@
 #include "fsclient/opens_meanwhile.h"
 #include "fsclient/push_answer.h"
 #include "fsclient/read_ahead.h"
+#include "fsclient/untold_failures.h"
 #include "proto/base/result.h"
 #include "proto/base/strong_int.h"
 
@@ -78,7 +79,8 @@ struct FileState {
   // A failed write is told to everyone who has the file open: each OpenFile remembers what it told.
   std::uint64_t errors = 0;
   Error last_error;
-  bool error_untold = false;  // nobody who writes had it open any more
+  UntoldFailures::Id failure = 0;  // the last
+  TimePoint error_logged_at = TimePoint::min();
 
   // Writes that were answered and not committed; lost if the server machine restarts.
   bool uncommitted = false;
@@ -126,6 +128,7 @@ struct InodeInLog {
   std::optional<OwnChange> told;
   bool order_guessed = false;   // which of them is: it is asked for once there are no entries any more
   std::optional<Error> failed;  // the server did not make it
+  UntoldFailures::Id failure = 0;
   // A directory's attributes are what they must be after this mount's changes; the server has not told them.
   std::uint64_t assumed_under = 0;
 

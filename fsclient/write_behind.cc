@@ -40,11 +40,11 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
                         std::span<const std::byte> bytes, WriteDone done) {
   const std::shared_ptr<Inode>& inode = file->inode;
   if (has_error(*file))  // what fails of what is still on its way is told with it
-    return flush(asker, inode, [file, done = std::move(done)](const Result<void>& flushed) mutable {
+    return flush(asker, inode, [this, file, done = std::move(done)](const Result<void>& flushed) mutable {
       if (!flushed) return done(std::unexpected(flushed.error()));
       Deferred answer;
       const std::lock_guard lock(file->inode->mutex);
-      file->errors_told = file->inode->file->errors;
+      note_told_locked(*file);
       answer.add([done = std::move(done), error = file->inode->file->last_error]() mutable {
         done(std::unexpected(std::move(error)));
       });
@@ -52,10 +52,12 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
   {
     Deferred after;
     const std::lock_guard lock(inode->mutex);
-    if (inode->log.failed)
+    if (inode->log.failed) {
+      core_.untold.tell(inode->log.failure);
       return after.add([done = std::move(done), error = *inode->log.failed]() mutable {
         done(std::unexpected(std::move(error)));
       });
+    }
     FileState& state = *inode->file;
     pending_ += state.data.write(offset, bytes, file);
     state.written_end = std::max(state.written_end, offset + bytes.size());
@@ -341,7 +343,7 @@ void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& erro
   Deferred after;
   const std::lock_guard lock(inode->mutex);
   if (!inode->file) return;
-  note_error_locked(*inode, error);
+  note_error_locked(*inode, error, after);
   truncate_locked(inode, 0, after);
 }
 
@@ -372,7 +374,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
     learn_written(*inode, write, *reply, told, way);
     if (disowned && !file.data.any_disowned()) drop_kernel_pages(inode, after);
   } else if (!inode->log.failed) {  // else it has been told of that
-    note_error_locked(*inode, reply.error());
+    note_error_locked(*inode, reply.error(), after);
     if (way.by_log) failed_at_ = core_.scheduler.now();
     if (file.data.all_settled()) file.written_end = 0;  // how far the file reaches now the server tells
     drop_kernel_pages(inode, after);
@@ -445,21 +447,30 @@ void WriteBehind::note_close_locked(const OpenFile& file) {
 }
 
 void WriteBehind::note_untold_locked(Inode& inode) {
-  if (writer_of(inode) || std::exchange(inode.file->error_untold, true)) return;
-  core_.untold.add(text_of_error(inode));
+  if (!writer_of(inode)) core_.untold.count(inode.file->failure);
 }
 
 void WriteBehind::settle_untold_locked(Inode& inode) {
-  if (std::exchange(inode.file->error_untold, false)) core_.untold.take(1);
+  if (core_.untold.counts(inode.file->failure)) core_.untold.tell(inode.file->failure);
 }
 
-void WriteBehind::note_error_locked(Inode& inode, const Error& error) {
+// Who only reads is told as well, but what he hears counts for nobody.
+void WriteBehind::note_told_locked(OpenFile& file) {
+  file.errors_told = file.inode->file->errors;
+  if (file.writable()) core_.untold.tell(file.inode->file->failure);
+}
+
+void WriteBehind::note_error_locked(Inode& inode, const Error& error, Deferred& after) {
   FileState& file = *inode.file;
   ++file.errors;
   file.last_error = error;
+  if (core_.untold.told(file.failure)) file.failure = core_.untold.note(text_of_error(inode));
   note_untold_locked(inode);
   inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
-  core_.last_error.set(text_of_error(inode));
+  const TimePoint now = core_.scheduler.now();
+  const bool logged = file.error_logged_at != TimePoint::min() && now - file.error_logged_at < kErrorsLogged;
+  if (!logged) file.error_logged_at = now;
+  core_.last_error.set(text_of_error(inode), after, !logged);
 }
 
 bool WriteBehind::has_error(OpenFile& file) {
@@ -470,7 +481,7 @@ bool WriteBehind::has_error(OpenFile& file) {
 Result<void> WriteBehind::take_untold_error(const std::shared_ptr<Inode>& inode) {
   if (!inode) return {};
   const std::lock_guard lock(inode->mutex);
-  if (!inode->file || !inode->file->error_untold) return {};
+  if (!inode->file || !core_.untold.counts(inode->file->failure)) return {};
   settle_untold_locked(*inode);
   return std::unexpected(inode->file->last_error);
 }
@@ -478,7 +489,7 @@ Result<void> WriteBehind::take_untold_error(const std::shared_ptr<Inode>& inode)
 Result<void> WriteBehind::take_error(OpenFile& file) {
   const std::lock_guard lock(file.inode->mutex);
   if (!file.inode->file || file.errors_told == file.inode->file->errors) return {};
-  file.errors_told = file.inode->file->errors;
+  note_told_locked(file);
   return std::unexpected(file.inode->file->last_error);
 }
 

@@ -46,6 +46,8 @@ class WriteBehind {
   // who want the directory wait for it.
   static constexpr double kLoggedSeconds = 1;
   static constexpr ByteCount kLoggedMin = 4 * 1024 * 1024;
+  // The log has a file's errors so often at most, as each block of a large one on a full disk.
+  static constexpr Duration kErrorsLogged = std::chrono::seconds(1);
   // Of a file that is still to be made, while nothing is known of the line: it may be a slow one.
   static constexpr ByteCount kAheadMin = 1024 * 1024;
 
@@ -88,7 +90,7 @@ class WriteBehind {
   // It is not open any more; what it was not told by then it never will be. With the inode's mutex held.
   void note_close_locked(const OpenFile& file);
   // With the inode's mutex held.
-  void note_error_locked(Inode& inode, const Error& error);
+  void note_error_locked(Inode& inode, const Error& error, Deferred& after);
 
   // The file ends there now: what was dirty behind it need not be sent any more, and who waited for that goes
   // on. With the inode's mutex held.
@@ -144,6 +146,7 @@ class WriteBehind {
                      const Told& told, const Way& way);
   void note_uncommitted(FileState& file, const std::string& boot_id) const;
   void note_untold_locked(Inode& inode);
+  void note_told_locked(OpenFile& file);
   void wake_flushers(Inode& inode, Deferred& after);
   void arm_timer(const std::shared_ptr<Inode>& inode, Deferred& after);
   void release_stalled(Deferred& after);

@@ -511,6 +511,47 @@ TEST_F(Logged, WhoSyncsADirectoryIsToldOnceWhatCouldNotBeDoneInIt) {
   EXPECT_EQ(::fsync(later.get()), 0) << "somebody was told";
 }
 
+TEST_F(Logged, WhatAWriterWasToldOfAFileThatCouldNotBeMadeNobodyElseIsTold) {
+  mounted_->caller().inject([](const Request& request) {
+    return request.has_log() ? std::optional(Error{from_errno(EIO), "injected"}) : std::nullopt;
+  });
+  {
+    const Fd told(in_mount("d/told"), O_CREAT | O_WRONLY, 0644);
+    EXPECT_EQ(::write(told.get(), "lost", 4), 4);
+    EXPECT_EQ(::fsync(told.get()), -1);
+  }
+  mounted_->caller().inject(nullptr);
+  EXPECT_EQ(mounted_->filesystem().untold_failures().count, 0u);
+  const Fd later(in_mount("d"), O_RDONLY | O_DIRECTORY);
+  EXPECT_EQ(::fsync(later.get()), 0);
+}
+
+TEST_F(Logged, AFileThatCouldNotBeMadeIsOneFailureOfItsDirectoryToo) {
+  mounted_->caller().inject([](const Request& request) {
+    return request.has_log() ? std::optional(Error{from_errno(EIO), "injected"}) : std::nullopt;
+  });
+  write_file(in_mount("d/untold"), "lost");
+  flush(*mounted_);
+  mounted_->caller().inject(nullptr);
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().untold_failures().count == 1; }));
+  const Fd later(in_mount("d"), O_RDONLY | O_DIRECTORY);
+  EXPECT_EQ(::fsync(later.get()), -1);
+  EXPECT_EQ(mounted_->filesystem().untold_failures().count, 0u) << "of the file neither";
+}
+
+TEST_F(Logged, ToRemoveWhatIsGoneIsNoFailure) {
+  write_file(in_mount("d/a"), "x");
+  flush(*mounted_);
+  {
+    const OutOfReach out(mounted_->caller());
+    ASSERT_EQ(::unlink(in_mount("d/a").c_str()), 0);
+    std::filesystem::remove(on_server("d/a"));
+  }
+  flush(*mounted_);
+  EXPECT_EQ(mounted_->filesystem().untold_failures().count, 0u);
+  EXPECT_EQ(mounted_->filesystem().last_error().value().first, "");
+}
+
 TEST_F(Logged, WhoHasItOpenIsToldOnce) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   ASSERT_EQ(::fsync(fd.get()), 0);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <sstream>
 
 #include "fsserver/acting.h"
@@ -21,6 +22,7 @@ namespace tusk::server {
 namespace {
 
 constexpr std::uint64_t kRootId = 1;
+constexpr std::size_t kNamesVisitedAtOnce = 4096;
 
 std::unexpected<Error> stale(std::string why) { return fail(from_errno(ESTALE), std::move(why)); }
 
@@ -108,23 +110,37 @@ void NodeTable::load_names() {
       settings_.names_bytes_max);
   if (!names)
     return spdlog::warn("mounts will lose their files when tuskd restarts: {}", names.error().message());
-  if (const auto written = rewrite_names(**names); !written)
-    return spdlog::warn("mounts will lose their files when tuskd restarts: {}", written.error().message());
   names_ = std::move(*names);
+  rewrite_names();
 }
 
-Result<void> NodeTable::rewrite_names(NameMemory& names) {
-  return names.rewrite([this](const NameMemory::Visitor& visit) {
-    const std::lock_guard lock(mutex_);
-    for (const NodeId id : node_order_) {
-      const Node& node = nodes_.at(id);
-      const auto parent = nodes_.find(node.parent);
-      if (node.parent == kRootId)
-        visit(*node.handle, root_handle_, node.name);
-      else if (parent != nodes_.end())
-        visit(*node.handle, *parent->second.handle, node.name);
+// Newest first, in slices: all calls need the mutex.
+void NodeTable::rewrite_names() {
+  const auto written = names_->rewrite(io::now(), [this](const NameMemory::Visitor& visit) {
+    std::vector<NodeId> order;
+    {
+      const std::lock_guard lock(mutex_);
+      order.assign(node_order_.rbegin(), node_order_.rend());
+    }
+    for (std::span<const NodeId> rest(order); !rest.empty();) {
+      const auto slice = rest.first(std::min(rest.size(), kNamesVisitedAtOnce));
+      rest = rest.subspan(slice.size());
+      const std::lock_guard lock(mutex_);
+      for (const NodeId id : slice) visit_name(id, visit);
     }
   });
+  if (!written) spdlog::warn("mounts may lose files when tuskd restarts: {}", written.error().message());
+}
+
+void NodeTable::visit_name(NodeId id, const NameMemory::Visitor& visit) const {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return;
+  const Node& node = found->second;
+  const auto parent = nodes_.find(node.parent);
+  if (node.parent == kRootId)
+    visit(*node.handle, root_handle_, node.name);
+  else if (parent != nodes_.end())
+    visit(*node.handle, *parent->second.handle, node.name);
 }
 
 bool NodeTable::root_exists() const {
@@ -323,9 +339,8 @@ void NodeTable::close_removed(TimePoint now) {
 
 void NodeTable::keep_names() {
   if (!names_) return;
-  if (!names_->worn()) return names_->flush();
-  if (const auto written = rewrite_names(*names_); !written)
-    spdlog::warn("mounts may lose files when tuskd restarts: {}", written.error().message());
+  if (names_->worn(io::now())) rewrite_names();
+  names_->flush(io::now());
 }
 
 void NodeTable::housekeep(TimePoint now) {

@@ -134,11 +134,12 @@ class NodeTable {
   [[nodiscard]] Result<void> check_beneath(const Fd& fd, const Status& status) const;
 
   void load_names();
-  [[nodiscard]] Result<void> rewrite_names(NameMemory& names);
+  void rewrite_names();
   void close_idle(TimePoint now);
   void close_removed(TimePoint now);
 
   // All below: with mutex_ held.
+  void visit_name(NodeId id, const NameMemory::Visitor& visit) const;
   Node* find(std::string_view handle);
   Node& insert(std::string_view handle);
   void hold(Node& node, SharedFd fd);

@@ -95,6 +95,10 @@ Result<void> write_state_file(const std::filesystem::path& file, std::string_vie
   return {};
 }
 
+Result<Fd> write_open_state_file(const std::filesystem::path& file, std::string_view content) {
+  return replace_file(file, content, Locked::kNo);
+}
+
 Result<Fd> write_locked_state_file(const std::filesystem::path& file, std::string_view content) {
   return replace_file(file, content, Locked::kYes);
 }

@@ -21,6 +21,8 @@ constexpr std::size_t kStateFileBytesMax = 8 << 20;
 
 // 0600, durable, and never half there.
 [[nodiscard]] Result<void> write_state_file(const std::filesystem::path& file, std::string_view content);
+// The same; the descriptor writes behind it.
+[[nodiscard]] Result<Fd> write_open_state_file(const std::filesystem::path& file, std::string_view content);
 
 // As write_state_file(), but locked (flock) before it has its name: nobody else gets that lock as long as the
 // descriptor is open, which ends with this process at the latest. Not durable: what it says ends with the

@@ -226,48 +226,161 @@ std::map<std::string, std::string> names_in(const std::filesystem::path& file) {
   return names;
 }
 
+// As a disk that has room for no more than that in one file.
+class LittleRoom {
+ public:
+  explicit LittleRoom(std::uintmax_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    rlimit little = before_;
+    little.rlim_cur = bytes;
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  }
+  ~LittleRoom() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0);
+    ::signal(SIGXFSZ, handler_);
+  }
+  LittleRoom(const LittleRoom&) = delete;
+  LittleRoom& operator=(const LittleRoom&) = delete;
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+constexpr TimePoint kSomeTime{1h};
+
+std::unique_ptr<NameMemory> open_names(const std::filesystem::path& file, std::size_t bytes_max) {
+  return NameMemory::open(
+             file, [](auto, auto, auto) {}, bytes_max)
+      .value();
+}
+
 TEST(NameMemory, AWriteThatFailsHalfWayLeavesNothingOfItselfAndIsDoneLater) {
   TempDir dir;
   const std::filesystem::path file = dir / "names/n";
-  const auto memory = NameMemory::open(file, [](auto, auto, auto) {}).value();
+  const auto memory = open_names(file, 1000);
   memory->remember("h1", "p", "n1");
-  memory->flush();
+  memory->flush(kSomeTime);
   const std::uintmax_t size = std::filesystem::file_size(file);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit little = before;
-  little.rlim_cur = size + 5;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
-  memory->remember("h2", "p", "n2");
-  memory->flush();
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  ::signal(SIGXFSZ, handler);
+  {
+    const LittleRoom full(size + 5);
+    memory->remember("h2", "p", "n2");
+    memory->flush(kSomeTime);
+  }
   EXPECT_EQ(std::filesystem::file_size(file), size);
+  EXPECT_TRUE(memory->pending());
   memory->remember("h3", "p", "n3");
-  memory->flush();
+  memory->flush(kSomeTime + 100ms);
+  EXPECT_EQ(std::filesystem::file_size(file), size) << "the disk is not left alone for a while";
+  memory->flush(kSomeTime + 2s);
+  EXPECT_FALSE(memory->pending());
   EXPECT_EQ(names_in(file), (std::map<std::string, std::string>{{"h1", "n1"}, {"h2", "n2"}, {"h3", "n3"}}));
 }
 
-TEST(NameMemory, IsRewrittenWhenItIsFullUnlessThatGainsLittle) {
+TEST(NameMemory, WritesBehindTheLastWholeRecordAlsoWhenItWasNotRewritten) {
   TempDir dir;
-  const auto memory = NameMemory::open(
-                          dir / "names/n", [](auto, auto, auto) {}, 1000)
-                          .value();
+  const std::filesystem::path file = dir / "names/n";
+  {
+    const auto memory = open_names(file, 1000);
+    memory->remember("h1", "p", "n1");
+    memory->remember("h2", "p", "n2");
+  }
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  open_names(file, 1000)->remember("h3", "p", "n3");
+  EXPECT_EQ(names_in(file), (std::map<std::string, std::string>{{"h1", "n1"}, {"h3", "n3"}}));
+}
+
+TEST(NameMemory, IsRewrittenWheneverItIsFull) {
+  TempDir dir;
+  const std::filesystem::path file = dir / "names/n";
+  const auto memory = open_names(file, 1000);
   for (int i = 0; i < 100; ++i) memory->remember("h", "p", "name" + std::to_string(i));
-  EXPECT_TRUE(memory->worn());
-  ASSERT_TRUE(memory->rewrite([](const NameMemory::Visitor& visit) { visit("h", "p", "name99"); }));
-  EXPECT_FALSE(memory->worn());
+  EXPECT_TRUE(memory->worn(kSomeTime));
+  EXPECT_TRUE(memory->pending());
+  ASSERT_TRUE(
+      memory->rewrite(kSomeTime, [](const NameMemory::Visitor& visit) { visit("h", "p", "name99"); }));
+  EXPECT_FALSE(memory->worn(kSomeTime));
   memory->remember("h2", "p", "n2");
-  memory->flush();
-  EXPECT_EQ(names_in(dir / "names/n"), (std::map<std::string, std::string>{{"h", "name99"}, {"h2", "n2"}}));
-  ASSERT_TRUE(memory->rewrite([](const NameMemory::Visitor& visit) {
+  memory->flush(kSomeTime);
+  EXPECT_EQ(names_in(file), (std::map<std::string, std::string>{{"h", "name99"}, {"h2", "n2"}}));
+}
+
+TEST(NameMemory, WhatDoesNotFitIsWhatWasUsedLongestAgo) {
+  TempDir dir;
+  const std::filesystem::path file = dir / "names/n";
+  const auto memory = open_names(file, 1000);
+  ASSERT_TRUE(memory->rewrite(kSomeTime, [&](const NameMemory::Visitor& visit) {
     for (int i = 0; i < 100; ++i) visit("h" + std::to_string(i), "p", "name");
+    for (int i = 0; i < 100; ++i) memory->remember("h" + std::to_string(i), "p", "new");
   }));
-  for (int i = 0; i < 100; ++i) memory->remember("h", "p", "name" + std::to_string(i));
-  memory->flush();
-  EXPECT_FALSE(memory->worn());
-  EXPECT_LE(std::filesystem::file_size(dir / "names/n"), 1000u);
+  memory->flush(kSomeTime);
+  EXPECT_LE(std::filesystem::file_size(file), 1000u);
+  std::vector<std::string> seen;
+  (void)NameMemory::open(file, [&](std::string_view handle, auto, std::string_view name) {
+    if (name == "name") seen.emplace_back(handle);
+  }).value();
+  ASSERT_GT(seen.size(), 30u);
+  EXPECT_LT(seen.size(), 100u);
+  EXPECT_EQ(seen.back(), "h0") << "the newest is the last";
+  EXPECT_EQ(seen.front(), "h" + std::to_string(seen.size() - 1));
+}
+
+TEST(NameMemory, ARewriteThatFailsLeavesAllAsItWasAndIsTriedAgainLater) {
+  TempDir dir;
+  const std::filesystem::path file = dir / "names/n";
+  std::map<std::string, std::string> all;
+  {
+    const auto memory = open_names(file, 1000);
+    for (int i = 0; i < 20; ++i) memory->remember("first", "p", "name" + std::to_string(i));
+    memory->flush(kSomeTime);
+    memory->remember("waits", "p", "name");
+    for (int i = 0; i < 100; ++i) memory->remember("h", "p", "name" + std::to_string(i));
+    const auto visit_all = [&](const NameMemory::Visitor& visit) {
+      visit("h", "p", "name99");
+      visit("waits", "p", "name");
+      visit("first", "p", "name19");
+    };
+    const std::uintmax_t size = std::filesystem::file_size(file);
+    for (int i = 0; i < 3; ++i) {
+      const LittleRoom full(20);
+      EXPECT_FALSE(memory->rewrite(kSomeTime, [&](const NameMemory::Visitor& visit) {
+        visit_all(visit);
+        for (int k = 0; k < 100; ++k) memory->remember("meanwhile", "p", std::to_string(k));
+      }));
+      EXPECT_EQ(std::filesystem::file_size(file), size);
+    }
+    EXPECT_FALSE(memory->worn(kSomeTime));
+    memory->flush(kSomeTime);
+    EXPECT_LE(std::filesystem::file_size(file), 1000u);
+    const auto names = names_in(file);
+    EXPECT_EQ(names.at("first"), "name19");
+    EXPECT_EQ(names.at("waits"), "name");
+    EXPECT_TRUE(memory->worn(kSomeTime + 1min));
+    ASSERT_TRUE(memory->rewrite(kSomeTime + 1min, visit_all));
+    EXPECT_FALSE(memory->worn(kSomeTime + 1min));
+    memory->remember("last", "p", "n");
+  }
+  EXPECT_EQ(names_in(file), (std::map<std::string, std::string>{
+                                {"first", "name19"}, {"waits", "name"}, {"h", "name99"}, {"last", "n"}}));
+}
+
+TEST(NameMemory, AFileThatIsTooLongIsReadAsFarAsItMayBeAndShortened) {
+  TempDir dir;
+  const std::filesystem::path file = dir / "names/n";
+  {
+    const auto memory = open_names(file, 2000);
+    for (int i = 0; i < 100; ++i) memory->remember("h" + std::to_string(i), "p", "name");
+  }
+  ASSERT_GT(std::filesystem::file_size(file), 1000u);
+  std::size_t seen = 0;
+  {
+    const auto memory = NameMemory::open(
+                            file, [&](auto, auto, auto) { ++seen; }, 1000)
+                            .value();
+    for (int i = 0; i < 5; ++i) memory->remember("h", "p", "name");
+  }
+  EXPECT_GT(seen, 50u);
+  EXPECT_LE(std::filesystem::file_size(file), 1000u);
 }
 
 TEST(Handles, WithoutPrivilegeSurviveARestartAfterMoreRenamesThanTheMemoryHolds) {

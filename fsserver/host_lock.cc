@@ -47,20 +47,27 @@ bool HostLock::open_for_writing(const Fd& node, const std::function<void()>& aga
   return true;
 }
 
-bool HostLock::apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start, std::uint64_t end) {
+HostLock::Outcome HostLock::apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start,
+                                  std::uint64_t end) {
+  const auto without = [](Open open) { return open == Open::kNever ? Outcome::kDone : Outcome::kLeased; };
+  const auto judge = [](int result) {
+    return somebody_is_in_the_way(result) ? Outcome::kInTheWay : Outcome::kDone;
+  };
   if (kind == LockKind::kFlock) {
-    if (const Open open = flock_.open(node); open != Open::kYes) return open == Open::kNever;
+    if (const Open open = flock_.open(node); open != Open::kYes) return without(open);
     const int operation = type == LockType::kRead ? LOCK_SH : type == LockType::kWrite ? LOCK_EX : LOCK_UN;
-    return !somebody_is_in_the_way(::flock(flock_.fd.number(), operation | LOCK_NB));
+    return judge(::flock(flock_.fd.number(), operation | LOCK_NB));
   }
-  if (const Open open = records_.open(node); open != Open::kYes) return open == Open::kNever;
-  if (type == LockType::kWrite && !writable_) return true;
+  if (const Open open = records_.open(node); open != Open::kYes) return without(open);
+  if (type == LockType::kWrite && !writable_) return Outcome::kDone;
   struct flock native = to_native(type, start, end);
-  return !somebody_is_in_the_way(::fcntl(records_.fd.number(), F_OFD_SETLK, &native));
+  return judge(::fcntl(records_.fd.number(), F_OFD_SETLK, &native));
 }
 
 HostLock::Holder HostLock::test(const Fd& node, LockType type, std::uint64_t start, std::uint64_t end) {
-  if (records_.open(node) != Open::kYes) return {};
+  const Open open = records_.open(node);
+  if (open == Open::kNotNow) return {.type = LockType::kWrite, .start = 0, .end = kLockEnd, .pid = 0};
+  if (open == Open::kNever) return {};
   struct flock native = to_native(type, start, end);
   if (::fcntl(records_.fd.number(), F_OFD_GETLK, &native) != 0 || native.l_type == F_UNLCK) return {};
   Holder holder;

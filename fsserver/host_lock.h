@@ -21,17 +21,21 @@ constexpr std::uint64_t kLockEnd = (std::uint64_t{1} << 63) - 1;  // "to the end
 // Not thread-safe: belongs to a file of the LockTable.
 class HostLock {
  public:
-  // False: a program on the server is in the way, with a lock or a lease (F_SETLEASE), which the kernel has
-  // then called back. Does not wait for it.
-  [[nodiscard]] bool apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start,
-                           std::uint64_t end);
+  enum class Outcome : std::uint8_t {
+    kDone,      // or left out
+    kInTheWay,  // a program on the server has a lock there
+    kLeased,    // or a lease (F_SETLEASE), which the kernel has now called back
+  };
+  // Waits for nobody.
+  [[nodiscard]] Outcome apply(const Fd& node, LockKind kind, LockType type, std::uint64_t start,
+                              std::uint64_t end);
 
   // Before a record lock for writing. `again` takes on the new descriptor what the old one holds: locks for
-  // reading, which cannot be refused as long as the old one holds them, too. False: as apply().
+  // reading, which cannot be refused as long as the old one holds them, too. False: the file is leased.
   [[nodiscard]] bool open_for_writing(const Fd& node, const std::function<void()>& again);
 
   // What a program on the server holds in the way of `type` there; kUnlock if nothing (or flock, which
-  // cannot be asked about).
+  // cannot be asked about). Who has a lease may have any lock.
   struct Holder {
     LockType type = LockType::kUnlock;
     std::uint64_t start = 0;

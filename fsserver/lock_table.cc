@@ -1,6 +1,7 @@
 #include "fsserver/lock_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <set>
 
@@ -89,7 +90,7 @@ void LockTable::replace_range(File& file, const LockWanted& wanted) {
 }
 
 // The range is locked on the server as strongly as what the clients still hold in it.
-void LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end) {
+bool LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end) {
   struct Holders {
     int reading = 0;
     int writing = 0;
@@ -101,6 +102,7 @@ void LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start
     ++(changes[std::max(held.start, start)].*holders);
     if (held.end < end) --(changes[held.end + 1].*holders);
   }
+  bool done = true;
   Holders now;
   for (auto change = changes.begin(); change != changes.end(); ++change) {
     now.reading += change->second.reading;
@@ -110,8 +112,22 @@ void LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start
                                : now.reading > 0 ? LockType::kRead
                                                  : LockType::kUnlock;
     // Weakening or repeating what is held cannot be refused.
-    (void)file.host.apply(*file.node, kind, strongest, change->first, last);
+    done &= file.host.apply(*file.node, kind, strongest, change->first, last) == HostLock::Outcome::kDone;
   }
+  return done;
+}
+
+void LockTable::settle_with_host(File& file) {
+  const auto of = [](LockKind kind) { return [kind](const Held& held) { return held.kind == kind; }; };
+  const bool writes = std::ranges::any_of(file.held, [](const Held& held) {
+    return held.kind == LockKind::kPosix && held.type == LockType::kWrite;
+  });
+  const auto again = [&] { (void)give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); };
+  if (writes && !file.host.open_for_writing(*file.node, again)) return;
+  bool done = true;
+  for (const LockKind kind : {LockKind::kPosix, LockKind::kFlock})
+    if (std::ranges::any_of(file.held, of(kind))) done &= give_back_to_host(file, kind, 0, kLockEnd);
+  file.owes_host = !done;
 }
 
 bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const {
@@ -138,22 +154,22 @@ bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const
   return false;
 }
 
-bool LockTable::grant(File& file, const LockWanted& wanted) {
-  const auto again = [&] { give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); };
+HostLock::Outcome LockTable::grant(File& file, const LockWanted& wanted) {
+  using enum HostLock::Outcome;
+  const auto again = [&] { (void)give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); };
   const bool writes = wanted.kind == LockKind::kPosix && wanted.type == LockType::kWrite;
-  if (writes && !file.host.open_for_writing(*file.node, again)) return false;
-  if (!file.host.apply(*file.node, wanted.kind, wanted.type, wanted.start, wanted.end)) {
-    // A refused change of a flock has lost the one that was there before (flock(2)).
-    if (wanted.kind == LockKind::kFlock) give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
-    return false;
-  }
-  replace_range(file, wanted);
-  return true;
+  if (writes && !file.host.open_for_writing(*file.node, again)) return kLeased;
+  const auto outcome = file.host.apply(*file.node, wanted.kind, wanted.type, wanted.start, wanted.end);
+  // A refused change of a flock has lost the one that was there before (flock(2)).
+  if (outcome == kInTheWay && wanted.kind == LockKind::kFlock)
+    (void)give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
+  if (outcome == kDone) replace_range(file, wanted);
+  return outcome;
 }
 
 void LockTable::unlock(File& file, const LockWanted& wanted) {
   replace_range(file, wanted);
-  give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
+  (void)give_back_to_host(file, wanted.kind, wanted.start, wanted.end);
 }
 
 void LockTable::take_from_absent(File& file, const LockWanted& wanted) {
@@ -176,11 +192,12 @@ void LockTable::take_from_absent(File& file, const LockWanted& wanted) {
   });
   for (const Held& held : taken) {
     count(held.owner.session, 1, 0);
-    give_back_to_host(file, held.kind, held.start, held.end);
+    (void)give_back_to_host(file, held.kind, held.start, held.end);
   }
 }
 
-std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wanted, bool wait) {
+std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wanted, How how) {
+  using enum HostLock::Outcome;
   // Also of an unlock: it may split.
   const std::size_t more = growth(file, wanted);
   if (more > 0 && file.held.size() + more > kLocksPerFileMax)
@@ -193,12 +210,18 @@ std::optional<Result<void>> LockTable::attempt(File& file, const LockWanted& wan
   }
   take_from_absent(file, wanted);
   const bool blocked = conflict(file, wanted) != nullptr;
-  if (!blocked && grant(file, wanted)) return Result<void>{};
-  if (!wait) return fail(from_errno(EAGAIN));
+  const HostLock::Outcome outcome = blocked ? kInTheWay : grant(file, wanted);
+  if (outcome == kDone) return Result<void>{};
+  if (how == How::kReclaim && outcome == kLeased) {
+    replace_range(file, wanted);
+    file.owes_host = true;
+    return Result<void>{};
+  }
+  if (how == How::kReclaim || (how == How::kNow && outcome != kLeased)) return fail(from_errno(EAGAIN));
   if (blocked && wanted.kind == LockKind::kPosix && would_deadlock(file, wanted))
     return fail(from_errno(EDEADLK));
   if (!may_wait(wanted.owner.session) || file.waiting.size() >= kLockWaitsPerFileMax)
-    return fail(from_errno(ENOLCK), "too many waiting locks");
+    return how == How::kNow ? fail(from_errno(EAGAIN)) : fail(from_errno(ENOLCK), "too many waiting locks");
   return std::nullopt;
 }
 
@@ -208,7 +231,8 @@ void LockTable::add_waiter(PutAside asked, File& file) {
   file.waiting.push_back({.id = asked.id,
                           .wanted = asked.wanted,
                           .answer = std::move(asked.answer),
-                          .blocked_by_host = conflict(file, asked.wanted) == nullptr});
+                          .blocked_by_host = conflict(file, asked.wanted) == nullptr,
+                          .tries = asked.how == How::kNow ? std::optional(kLeaseTries) : std::nullopt});
   if (asked.wanted.kind == LockKind::kPosix)
     waits_of_.emplace(asked.wanted.owner, std::pair(&file, &file.waiting.back()));
 }
@@ -234,7 +258,7 @@ bool LockTable::decide(PutAside asked, Answers& answers) {
   if (place) file.place = std::move(*place);
 
   auto decided = pays && !place ? std::optional<Result<void>>(fail(from_errno(ENOLCK), "too many files"))
-                                : attempt(file, asked.wanted, asked.wait);
+                                : attempt(file, asked.wanted, asked.how);
   const bool waits = !decided;
   if (decided) {
     const bool changed = decided->has_value();
@@ -253,7 +277,8 @@ LockWaitId LockTable::lock(FileKey key, const SharedFd& node, const LockWanted& 
   LockWaitId id{0};
   {
     const std::lock_guard lock(mutex_);
-    PutAside asked{++last_wait_, key, node, wanted, wait, std::move(answer), payer};
+    const How how = wait ? How::kWait : How::kNow;
+    PutAside asked{++last_wait_, key, node, wanted, how, std::move(answer), payer};
     if (!in_grace_ || wanted.type == LockType::kUnlock) {
       const LockWaitId as_waiter = asked.id;
       if (decide(std::move(asked), answers)) id = as_waiter;
@@ -293,7 +318,7 @@ Result<void> LockTable::reclaim(FileKey key, const SharedFd& node, const LockWan
   Result<void> result;
   {
     const std::lock_guard lock(mutex_);
-    (void)decide({LockWaitId{0}, key, node, wanted, false, [](Result<void>) {}, payer}, answers);
+    (void)decide({LockWaitId{0}, key, node, wanted, How::kReclaim, [](Result<void>) {}, payer}, answers);
     result = answers.front().result;
   }
   answer_all(answers);
@@ -336,22 +361,48 @@ LockWanted LockTable::test(FileKey key, const SharedFd& node, const LockWanted& 
   return free;
 }
 
+LockTable::WaiterPlace LockTable::answer_waiter(File& file, WaiterPlace waiter, Result<void> result,
+                                                Answers& answers) {
+  answers.push_back({std::move(waiter->answer), std::move(result)});
+  forget_wait(*waiter);
+  return file.waiting.erase(waiter);
+}
+
 void LockTable::serve_waiting(File& file, Answers& answers) {
+  using enum HostLock::Outcome;
+  // Each needs another descriptor; while the file is leased, thousands of waiters need not find that out.
+  std::array<bool, 3> leased{};
+  const auto way = [](const LockWanted& wanted) -> std::size_t {
+    if (wanted.kind == LockKind::kFlock) return 0;
+    return wanted.type == LockType::kWrite ? 1 : 2;
+  };
   for (bool progress = true; progress;) {
     progress = false;
     for (auto waiter = file.waiting.begin(); waiter != file.waiting.end();) {
       const bool blocked = conflict(file, waiter->wanted) != nullptr;
-      if (blocked || !grant(file, waiter->wanted)) {
+      bool& is_leased = leased[way(waiter->wanted)];
+      const HostLock::Outcome outcome = blocked     ? kInTheWay
+                                        : is_leased ? kLeased
+                                                    : grant(file, waiter->wanted);
+      is_leased |= outcome == kLeased;
+      if (outcome == kDone) {
+        waiter = answer_waiter(file, waiter, {}, answers);
+        progress = true;
+      } else if (outcome == kInTheWay && waiter->tries) {
+        waiter = answer_waiter(file, waiter, fail(from_errno(EAGAIN)), answers);
+      } else {
         waiter->blocked_by_host = !blocked;
         ++waiter;
-        continue;
       }
-      answers.push_back({std::move(waiter->answer), {}});
-      forget_wait(*waiter);
-      waiter = file.waiting.erase(waiter);
-      progress = true;
     }
   }
+}
+
+void LockTable::give_up_on_leases(File& file, Answers& answers) {
+  for (auto waiter = file.waiting.begin(); waiter != file.waiting.end();)
+    waiter = waiter->tries && --*waiter->tries == 0
+                 ? answer_waiter(file, waiter, fail(from_errno(EAGAIN)), answers)
+                 : std::next(waiter);
 }
 
 template <class Matches>
@@ -373,9 +424,7 @@ void LockTable::cancel(LockWaitId id) {
       const FileKey key = wait->second;
       File& file = files_.at(key);
       const auto waiter = std::ranges::find(file.waiting, id, &Waiter::id);
-      answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR))});
-      forget_wait(*waiter);
-      file.waiting.erase(waiter);
+      (void)answer_waiter(file, waiter, fail(from_errno(EINTR)), answers);
       drop_if_unused(key);
     }
   }
@@ -392,9 +441,7 @@ void LockTable::release_matching(FileKey key, Matches matches, Answers& answers)
       ++waiter;
       continue;
     }
-    answers.push_back({std::move(waiter->answer), fail(from_errno(EINTR), "the file was closed")});
-    forget_wait(*waiter);
-    waiter = file.waiting.erase(waiter);
+    waiter = answer_waiter(file, waiter, fail(from_errno(EINTR), "the file was closed"), answers);
   }
   std::vector<Held> released;
   std::erase_if(file.held, [&](const Held& held) {
@@ -405,7 +452,7 @@ void LockTable::release_matching(FileKey key, Matches matches, Answers& answers)
     }
     return match;
   });
-  for (const Held& held : released) give_back_to_host(file, held.kind, held.start, held.end);
+  for (const Held& held : released) (void)give_back_to_host(file, held.kind, held.start, held.end);
   if (!released.empty()) serve_waiting(file, answers);
   drop_if_unused(key);
 }
@@ -471,12 +518,18 @@ bool LockTable::retry() {
   bool still_waiting = false;
   {
     const std::lock_guard lock(mutex_);
+    std::vector<FileKey> unused;
     for (auto& [key, file] : files_) {
       const auto host_blocked = [](const Waiter& waiter) { return waiter.blocked_by_host; };
+      if (file.owes_host) settle_with_host(file);
+      still_waiting |= file.owes_host;
       if (std::ranges::none_of(file.waiting, host_blocked)) continue;
       serve_waiting(file, answers);
+      give_up_on_leases(file, answers);
       still_waiting |= std::ranges::any_of(file.waiting, host_blocked);
+      if (file.held.empty() && file.waiting.empty()) unused.push_back(key);
     }
+    for (const FileKey& key : unused) drop_if_unused(key);
   }
   answer_all(answers);
   return still_waiting;

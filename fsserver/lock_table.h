@@ -31,6 +31,9 @@ constexpr std::size_t kLocksPerSessionMax = 65'536;
 constexpr std::size_t kLockWaitsMax = 65'536;
 constexpr std::size_t kLockWaitsPerFileMax = 4'096;
 constexpr std::size_t kLockWaitsPerSessionMax = 4'096;  // so that one mount does not take all the places
+// A lock that would not wait is asked for so often by retry() while the file is leased (F_SETLEASE): who has
+// the lease may give it back at once, and no program expects to be refused for it.
+constexpr int kLeaseTries = 10;
 // Locks looked at in search of a deadlock. A client can tie larger knots only to catch itself; whoever waits
 // in one can still be interrupted.
 constexpr std::size_t kDeadlockSearchMax = 65'536;
@@ -87,7 +90,8 @@ class LockTable {
   // and is decided in its turn. For clients that held locks before the server was restarted.
   void begin_grace();
   void end_grace();
-  // A lock that its owner held when the server was restarted. EAGAIN when somebody is in the way after all.
+  // A lock that its owner held when the server was restarted. EAGAIN when somebody is in the way after all; a
+  // lease is not: the lock is then taken on the server's own file by retry().
   [[nodiscard]] Result<void> reclaim(FileKey file, const SharedFd& node, const LockWanted& wanted,
                                      const std::shared_ptr<Quota>& payer);
 
@@ -112,7 +116,7 @@ class LockTable {
   // Serves those who have been waiting for locks of sessions that are away.
   void serve_instead_of_absent();
 
-  // Tries again what a program on the server was in the way of. True: there is still such a wait.
+  // Tries again what a program on the server was in the way of. True: it still is.
   bool retry();
 
   [[nodiscard]] std::size_t held() const;
@@ -125,12 +129,14 @@ class LockTable {
     LockWanted wanted;
     Answer answer;
     bool blocked_by_host = false;
+    std::optional<int> tries;  // left, of who does not wait but for a lease to be given back
   };
   struct File {
     SharedFd node;  // keeps the inode number from being used again
     std::vector<Held> held;
     std::list<Waiter> waiting;  // first come, first served
     HostLock host;
+    bool owes_host = false;  // reclaimed while it was leased, and not yet locked there
     Quota::Place place;
   };
   struct Done {
@@ -139,26 +145,29 @@ class LockTable {
   };
   // Answers to give once the mutex is free.
   using Answers = std::vector<Done>;
+  enum class How : std::uint8_t { kNow, kWait, kReclaim };
   // Asked for in the time of grace.
   struct PutAside {
     LockWaitId id;
     FileKey key;
     SharedFd node;
     LockWanted wanted;
-    bool wait;
+    How how;
     Answer answer;
     std::shared_ptr<Quota> payer;
   };
 
   [[nodiscard]] static const Held* conflict(const File& file, const LockWanted& wanted);
   [[nodiscard]] static std::size_t growth(const File& file, const LockWanted& wanted);
-  static void give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end);
+  // False: a program on the server is in the way of some of what is held there.
+  static bool give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end);
+  static void settle_with_host(File& file);
 
   // All below: with mutex_ held.
   // Takes the locks of sessions that are away, if they are all that is in the way.
   void take_from_absent(File& file, const LockWanted& wanted);
   // nullopt: it has to wait.
-  [[nodiscard]] std::optional<Result<void>> attempt(File& file, const LockWanted& wanted, bool wait);
+  [[nodiscard]] std::optional<Result<void>> attempt(File& file, const LockWanted& wanted, How how);
   [[nodiscard]] std::size_t held_by(std::uint64_t session) const;
   void count(std::uint64_t session, std::size_t before, std::size_t after);
   // Of waits and of what is put aside.
@@ -174,10 +183,13 @@ class LockTable {
   void withdraw_aside(Matches matches, Answers& answers);
   void replace_range(File& file, const LockWanted& wanted);
   [[nodiscard]] bool would_deadlock(const File& file, const LockWanted& wanted) const;
-  // False: a program on the server is in the way.
-  [[nodiscard]] bool grant(File& file, const LockWanted& wanted);
+  // All but kDone: nothing has changed.
+  [[nodiscard]] HostLock::Outcome grant(File& file, const LockWanted& wanted);
   void unlock(File& file, const LockWanted& wanted);
   void serve_waiting(File& file, Answers& answers);
+  void give_up_on_leases(File& file, Answers& answers);
+  using WaiterPlace = std::list<Waiter>::iterator;
+  WaiterPlace answer_waiter(File& file, WaiterPlace waiter, Result<void> result, Answers& answers);
   void drop_if_unused(FileKey key);
   template <class Matches>
   void release_matching(FileKey key, Matches matches, Answers& answers);

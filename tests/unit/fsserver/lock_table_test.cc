@@ -317,21 +317,100 @@ TEST_F(Locks, RespectProgramsOnTheServer) {
   EXPECT_EQ(waiting, 0);
 }
 
-TEST_F(Locks, DoNotWaitForALeaseOfAProgramOnTheServer) {
-  const auto handler = ::signal(SIGIO, SIG_IGN);  // by it the kernel asks for the lease
-  const Fd program(::open((dir_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
-  if (::fcntl(program.number(), F_SETLEASE, F_RDLCK) != 0) GTEST_SKIP() << "there are no leases here";
+class LocksAndLeases : public Locks {
+ protected:
+  void SetUp() override {
+    if (!lease(F_RDLCK)) GTEST_SKIP() << "there are no leases here";
+  }
+  ~LocksAndLeases() override { ::signal(SIGIO, handler_); }
+  bool lease(int type) { return ::fcntl(program_.number(), F_SETLEASE, type) == 0; }
+  // Whether it gets one; it does not keep it.
+  bool program_gets_a_lock() {
+    struct flock native {};
+    native.l_type = F_RDLCK;
+    const bool got = ::fcntl(program_.number(), F_OFD_SETLK, &native) == 0;
+    native.l_type = F_UNLCK;
+    (void)::fcntl(program_.number(), F_OFD_SETLK, &native);
+    return got;
+  }
+
+  sighandler_t handler_ = ::signal(SIGIO, SIG_IGN);  // by it the kernel asks for the lease
+  Fd program_{::open((dir_ / "file").c_str(), O_RDONLY | O_CLOEXEC)};
+};
+
+TEST_F(LocksAndLeases, DoNotWaitForOneAnother) {
   EXPECT_EQ(try_lock(wanted(1, kRead)), 0);
-  EXPECT_EQ(try_lock(wanted(1, kWrite)), EAGAIN);
   int waiting = 0;
   (void)wait_lock(wanted(1, kWrite), waiting);
   EXPECT_TRUE(table_.retry());
   EXPECT_EQ(waiting, -1);
-  ASSERT_EQ(::fcntl(program.number(), F_SETLEASE, F_UNLCK), 0);
+  int reading = 0;
+  (void)wait_lock(wanted(1, kRead), reading);
+  EXPECT_EQ(reading, 0) << "held back by who waits to write";
+  ASSERT_TRUE(lease(F_UNLCK));
   EXPECT_FALSE(table_.retry());
   EXPECT_EQ(waiting, 0);
   EXPECT_FALSE(LocalProgram(dir_ / "file").lock(F_RDLCK));
-  ::signal(SIGIO, handler);
+}
+
+TEST_F(LocksAndLeases, ALockThatDoesNotWaitIsGrantedWhenTheLeaseComesBackSoon) {
+  int decided = -1;
+  const auto decide = [&](Result<void> r) { decided = r ? 0 : to_errno(r.error().code); };
+  (void)table_.lock(kFile, node_, wanted(1, kWrite), false, decide);
+  EXPECT_TRUE(table_.retry());
+  EXPECT_EQ(decided, -1);
+  ASSERT_TRUE(lease(F_UNLCK));
+  EXPECT_FALSE(table_.retry());
+  EXPECT_EQ(decided, 0);
+}
+
+TEST_F(LocksAndLeases, ALockThatDoesNotWaitIsRefusedWhenTheLeaseStays) {
+  int decided = -1, behind_a_lock = -1;
+  (void)table_.lock(kFile, node_, wanted(1, kWrite), false,
+                    [&](Result<void> r) { decided = r ? 0 : to_errno(r.error().code); });
+  (void)table_.lock(kFile, node_, wanted(2, kWrite, 10, 20), false,
+                    [&](Result<void> r) { behind_a_lock = r ? 0 : to_errno(r.error().code); });
+  EXPECT_EQ(try_lock(wanted(3, kRead, 10, 10)), 0);
+  (void)table_.retry();
+  EXPECT_EQ(behind_a_lock, EAGAIN) << "it waits for a lock";
+  for (int i = 2; i < kLeaseTries; ++i) (void)table_.retry();
+  EXPECT_EQ(decided, EAGAIN) << "it waits for a lock, too";
+  EXPECT_EQ(table_.waiting(), 0u);
+  (void)table_.lock(kFile, node_, wanted(1, kWrite, 30, 40), false,
+                    [&](Result<void> r) { decided = r ? 0 : to_errno(r.error().code); });
+  decided = -1;
+  for (int i = 1; i < kLeaseTries; ++i) EXPECT_TRUE(table_.retry());
+  EXPECT_EQ(decided, -1);
+  EXPECT_FALSE(table_.retry());
+  EXPECT_EQ(decided, EAGAIN);
+  EXPECT_EQ(table_.waiting(), 0u);
+}
+
+TEST_F(LocksAndLeases, WhatIsLeasedForWritingIsNotSaidToBeFree) {
+  program_ = Fd();
+  program_ = Fd(::open((dir_ / "file").c_str(), O_RDWR | O_CLOEXEC));
+  if (!lease(F_WRLCK)) GTEST_SKIP() << "there are no leases for writing here";
+  EXPECT_EQ(in_the_way(wanted(1, kRead)), kWrite);
+  ASSERT_TRUE(lease(F_UNLCK));
+  EXPECT_EQ(in_the_way(wanted(1, kRead)), kUnlock);
+}
+
+TEST_F(LocksAndLeases, ALockOfBeforeARestartIsKeptAndTakenOnTheServerWhenTheLeaseIsBack) {
+  table_.begin_grace();
+  EXPECT_TRUE(table_.reclaim(kFile, node_, wanted(1, kWrite), nullptr));
+  EXPECT_TRUE(table_.reclaim(kFile, node_, flock_wanted(1, kWrite), nullptr));
+  EXPECT_EQ(table_.reclaim(kFile, node_, wanted(2, kWrite), nullptr).error().code, from_errno(EAGAIN));
+  table_.end_grace();
+  EXPECT_TRUE(table_.holds(kFile, wanted(1, kWrite)));
+  EXPECT_EQ(try_lock(wanted(2, kRead)), EAGAIN);
+  EXPECT_TRUE(table_.retry());
+  EXPECT_TRUE(program_gets_a_lock());
+  ASSERT_TRUE(lease(F_UNLCK));
+  EXPECT_FALSE(table_.retry());
+  EXPECT_FALSE(program_gets_a_lock());
+  EXPECT_NE(::flock(program_.number(), LOCK_SH | LOCK_NB), 0);
+  EXPECT_EQ(try_lock(wanted(1, kUnlock)), 0);
+  EXPECT_TRUE(program_gets_a_lock());
 }
 
 TEST_F(Locks, ShareFlockWithProgramsOnTheServer) {

@@ -6,21 +6,33 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 namespace tusk::support {
 
+using Sleeps = std::map<std::string, std::uint64_t>;  // by thread
+
 // Of all threads of this process but the one that asks.
-[[nodiscard]] inline std::uint64_t sleeps_of_others() {
-  std::uint64_t sum = 0;
+[[nodiscard]] inline Sleeps sleeps_of_others() {
+  Sleeps sleeps;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     if (task.path().filename() == std::to_string(::gettid())) continue;
-    std::ifstream status(task.path() / "status");
+    std::ifstream status(task.path() / "status");  // of a thread that has just ended: nothing
     for (std::string word; status >> word;) {
       std::uint64_t count = 0;
-      if (word == "voluntary_ctxt_switches:" && status >> count) sum += count;
+      if (word == "voluntary_ctxt_switches:" && status >> count) sleeps[task.path().filename()] = count;
     }
   }
+  return sleeps;
+}
+
+// Of the threads that were there then and still are: others come and go, and their numbers come again.
+[[nodiscard]] inline std::uint64_t sleeps_since(const Sleeps& before) {
+  std::uint64_t sum = 0;
+  for (const auto& [thread, count] : sleeps_of_others())
+    if (const auto then = before.find(thread); then != before.end() && count > then->second)
+      sum += count - then->second;
   return sum;
 }
 

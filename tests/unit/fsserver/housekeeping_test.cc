@@ -73,9 +73,9 @@ TEST(Housekeeping, RestsUntilThereIsSomethingToKeep) {
   write_file(dir / "file", "content");
   Server server(dir.path(), {.own_housekeeping = true});
   std::this_thread::sleep_for(1500ms);
-  const std::uint64_t before = support::sleeps_of_others();
+  const support::Sleeps before = support::sleeps_of_others();
   std::this_thread::sleep_for(2500ms);
-  EXPECT_LE(support::sleeps_of_others() - before, 1u);
+  EXPECT_LE(support::sleeps_since(before), 1u);
 
   Mount mount(server);
   EXPECT_NE(mount.handle("file"), "");

@@ -150,9 +150,9 @@ TEST_F(StrangersTest, WhoMayNotBeThereGetsLittleAndIsHardlyLookedAt) {
   for (const auto& packet : silent.call_and_fall_silent(2500ms)) bytes += packet.size();
   EXPECT_GT(bytes, 0u);
   EXPECT_LE(bytes, 3 * wire::kDatagramSizeMin);
-  const std::uint64_t before = support::sleeps_of_others();
+  const support::Sleeps before = support::sleeps_of_others();
   EXPECT_TRUE(silent.hear(1s).empty());
-  EXPECT_LE(support::sleeps_of_others() - before, 20u);
+  EXPECT_LE(support::sleeps_since(before), 20u);
 }
 
 TEST_F(StrangersTest, ManyThatMayNotBeThereMakeOthersProveTheirAddress) {

@@ -1,4 +1,6 @@
 // Leases as clients of a file service see them: what replies promise, who is asked before a change.
+#include <latch>
+
 #include "mounts_with_leases.h"
 
 namespace tusk::server {
@@ -222,6 +224,70 @@ TEST_F(LeasesOfMounts, AReaderThatWasAwayIsToldWhenItIsBack) {
   EXPECT_EQ(pushes.wait_for(reader->connection()).items(0).handle(), file);
   pushes.answer_all();
   EXPECT_OK(writing->wait());
+}
+
+// A write that is done, and not answered before the test says so.
+class UnansweredWrite : public testing::Test {
+ protected:
+  UnansweredWrite()
+      : server(dir.path(), {.mutated =
+                                [this](Export&, const std::vector<std::string>&) {
+                                  done.count_down();
+                                  may_end.wait();
+                                },
+                            .watch = [](Export&, ChangeWatch::Events events) -> std::unique_ptr<ChangeWatch> {
+                              return std::make_unique<TellTale>(std::move(events));
+                            }}) {
+    write_file(dir / "file", "one");
+    server.service().reach_clients_by(&pushes);
+    mount.emplace(server, MountSetup{.leases = true});
+    file = mount->handle("file");
+    schema::Request request;
+    request.mutable_write()->set_handle(file);
+    request.mutable_write()->set_length(6);
+    writing = mount->start(request, "longer");
+    done.wait();
+  }
+  ~UnansweredWrite() override {
+    server.service().reach_clients_by(nullptr);
+    pushes.answer_all();
+  }
+
+  TempDir dir;
+  Pushes pushes;
+  std::latch done{1}, may_end{1};
+  Server server;
+  std::optional<Mount> mount;
+  std::string file;
+  std::shared_ptr<PendingCall> writing;
+};
+
+TEST_F(UnansweredWrite, IsToldToWhoHasGivenItUp) {
+  writing->cancel();
+  may_end.count_down();
+  const schema::InvalidateRequest push = pushes.wait_for(mount->connection());
+  ASSERT_EQ(push.items_size(), 1);
+  EXPECT_EQ(push.items(0).handle(), file);
+  EXPECT_TRUE(push.items(0).data());
+  EXPECT_TRUE(push.changed());
+}
+
+TEST_F(UnansweredWrite, IsToldToWhoIsBackByAnotherConnection) {
+  mount->reconnect();
+  (void)mount->attach();
+  EXPECT_EQ(mount->getattr(file).reply.attr().attr().cover(), schema::COVER_LEASE);
+  pushes.answer_all();
+  may_end.count_down();
+  const schema::InvalidateRequest push = pushes.wait_for(mount->connection());
+  ASSERT_EQ(push.items_size(), 1);
+  EXPECT_EQ(push.items(0).handle(), file);
+}
+
+TEST_F(UnansweredWrite, IsNotToldToWhoGetsTheAnswer) {
+  may_end.count_down();
+  EXPECT_OK(writing->wait());
+  EXPECT_TRUE(server.service().drain(5s));
+  EXPECT_EQ(pushes.waiting(), 0u);
 }
 
 }  // namespace

@@ -230,15 +230,15 @@ void FileService::run(Admitted call) {
   begin_look(std::move(call), directories);
 }
 
+// What was put aside goes on with a worker also when the queue is full: it was in the queue before, and who
+// goes on with it (the network's thread, or the one that ends leases) must never wait for a file system.
 void FileService::begin_look(Admitted call, std::span<const std::string_view> directories) {
   const SessionNumber by = call.attachment->session->number();
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
   const auto now = leases_.begin_look(by, directories, [this, lane, shared](LeaseKeeper::Change look) {
     leases_.end_change(look);
-    const auto task = [this, shared] { carry_out(std::move(*shared), {}); };
-    // More work than the queue holds: rather this thread than never.
-    if (!workers_.submit(lane, task)) task();
+    workers_.submit_beyond_bound(lane, [this, shared] { carry_out(std::move(*shared), {}); });
   });
   if (!now) return;
   leases_.end_change(*now);
@@ -263,14 +263,12 @@ void FileService::begin_change(Admitted call) {
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
   const auto from = shared->log ? LeaseTable::From::kLog : LeaseTable::From::kRequest;
-  const auto now =
-      leases_.begin_change(by, *attachment.exported, foreseen->changes, from,
-                           [this, lane, shared, foreseen](LeaseKeeper::Change id) {
-                             foreseen->change = id;
-                             const auto task = [this, shared, foreseen] { finish_change(shared, foreseen); };
-                             // More work than the queue holds: rather this thread than never.
-                             if (!workers_.submit(lane, task)) task();
-                           });
+  const auto now = leases_.begin_change(
+      by, *attachment.exported, foreseen->changes, from,
+      [this, lane, shared, foreseen](LeaseKeeper::Change id) {
+        foreseen->change = id;
+        workers_.submit_beyond_bound(lane, [this, shared, foreseen] { finish_change(shared, foreseen); });
+      });
   if (!now) return;
   foreseen->change = *now;
   finish_change(shared, foreseen);
@@ -303,8 +301,8 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
   ChangeGate::Verdict verdict = enter_gate(*call);
   while (verdict == ChangeGate::Verdict::kWait) {
     const bool waits = call->attachment->session->gate()->wait([this, call, foreseen] {
-      const auto task = [this, call, foreseen] { finish_change(call, foreseen); };
-      if (!workers_.submit(call->operation->lane, task)) task();
+      workers_.submit_beyond_bound(call->operation->lane,
+                                   [this, call, foreseen] { finish_change(call, foreseen); });
     });
     if (waits) return;
     verdict = enter_gate(*call);

@@ -1,4 +1,5 @@
 // What the server does without being asked, and that it does nothing when there is nothing to do.
+#include <atomic>
 #include <latch>
 #include <thread>
 
@@ -64,6 +65,61 @@ TEST(Housekeeping, EndsLeasesInTimeAlsoWhileAFileSystemHangs) {
   reader.disconnect();
   EXPECT_OK(removing->wait());  // when the lease of who is away is over
   may_end.count_down();
+  server.service().reach_clients_by(nullptr);
+  pushes.answer_all();
+}
+
+// Whose file system does not answer as long as a test says so.
+class HangingWatch final : public ChangeWatch {
+ public:
+  explicit HangingWatch(std::atomic<bool>& hangs) : hangs_(hangs) {}
+  [[nodiscard]] schema::ChangeWatching kind() const override { return schema::WATCH_FANOTIFY; }
+  [[nodiscard]] bool watch_node(std::string_view, const Status&) override {
+    hangs_.wait(true);
+    return true;
+  }
+  [[nodiscard]] bool watch_names(std::string_view, const Fd&) override { return true; }
+
+ private:
+  std::atomic<bool>& hangs_;
+};
+
+TEST(Housekeeping, LeavesToWorkersWhatWaitedForALeaseHoweverManyCallsWait) {
+  TempDir dir;
+  write_file(dir / "file", "one");
+  std::atomic<bool> hangs{false};
+  const auto watch = [&](Export&, const ChangeWatch::Events&) -> std::unique_ptr<ChangeWatch> {
+    return std::make_unique<HangingWatch>(hangs);
+  };
+  Pushes pushes;
+  Server server(dir.path(), {.watch = watch,
+                             .workers = 2,
+                             .leases = {.lease = 300ms, .slack = 10ms, .room_bytes = 0, .room_files = 0}});
+  server.service().reach_clients_by(&pushes);
+  Mount reader(server, {.session = std::string(kSessionIdBytes, 'r'), .leases = true});
+  Mount writer(server, {.session = std::string(kSessionIdBytes, 'w'), .leases = true});
+  EXPECT_NE(reader.handle("file"), "");
+  schema::Request request;
+  request.mutable_remove()->set_parent(writer.root());
+  request.mutable_remove()->set_name("file");
+  const auto removing = writer.start(request);
+  (void)pushes.wait_for(reader.connection());
+  reader.disconnect();
+
+  hangs = true;
+  schema::Request look;
+  look.mutable_getattr()->set_handle(writer.root());
+  std::vector<std::shared_ptr<PendingCall>> looking;
+  do looking.push_back(writer.start(look));
+  while (!looking.back()->answered());
+  EXPECT_ERROR(looking.back()->wait(), ErrorCode::kLimitExceeded);
+  server.housekeep_after(1s);
+  EXPECT_FALSE(removing->answered());
+  EXPECT_TRUE(std::filesystem::exists(dir / "file"));
+
+  hangs = false;
+  hangs.notify_all();
+  EXPECT_OK(removing->wait());
   server.service().reach_clients_by(nullptr);
   pushes.answer_all();
 }

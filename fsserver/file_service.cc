@@ -88,17 +88,20 @@ void FileService::keep_house(const std::stop_token& stop, const std::function<Du
     {
       std::unique_lock lock(housekeeping_mutex_);
       housekeeping_.wait_for(lock, stop, pause, [] { return false; });
-      seen = began_;
     }
+    seen = began_;
     if (stop.stop_requested()) return;
     pause = pass();
     if (!nothing_to_keep()) continue;
     std::unique_lock lock(housekeeping_mutex_);
+    ++resting_;  // before it looks
     housekeeping_.wait(lock, stop, [&] { return began_ != seen; });
+    --resting_;
   }
 }
 
 // All that there is to keep comes from mounts, but for what a watch looks at when something has changed.
+// Names that the disk has refused are tried again.
 bool FileService::nothing_to_keep() {
   std::vector<std::shared_ptr<Export>> exports;
   {
@@ -110,15 +113,15 @@ bool FileService::nothing_to_keep() {
     const std::lock_guard lock(watches_mutex_);
     if (!retired_watches_.empty()) return false;
   }
-  return std::ranges::all_of(exports,
-                             [](const auto& exported) { return exported->nodes().descriptors() == 0; });
+  return std::ranges::all_of(exports, [](const auto& exported) {
+    return exported->nodes().descriptors() == 0 && !exported->nodes().names_wait();
+  });
 }
 
 void FileService::something_to_keep() {
-  {
-    const std::lock_guard lock(housekeeping_mutex_);
-    ++began_;
-  }
+  ++began_;  // before it looks whether somebody rests
+  if (resting_ == 0) return;
+  { const std::lock_guard lock(housekeeping_mutex_); }  // who was about to rest does
   housekeeping_.notify_all();
 }
 
@@ -348,6 +351,8 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
   const bool once = runs_once_here(operation, incoming->message());
   Call call(incoming, attachment, locks_, leases_, boot_id_, admitted.log);
   execute(operation, call);
+  // What it has left to keep may come after the last look (end() does the same, should it come later).
+  if (attachment->session->ended()) something_to_keep();
   if (!admitted.looked_twice && has_met_exclusive(call)) {
     admitted.looked_twice = true;
     const std::string_view met = call.reply.node().node().handle();
@@ -491,9 +496,10 @@ void FileService::update_watches() {
     }
     watched.watch =
         options_.watch(*exported, {.changed =
-                                       [this](const std::vector<NodeChange>& changes) {
+                                       [this, of = exported.get()](const std::vector<NodeChange>& changes) {
                                          leases_.changed(changes);
-                                         something_to_keep();
+                                         // Of a file that has been removed, maybe.
+                                         if (of->nodes().descriptors() > 0) something_to_keep();
                                        },
                                    .missed = [this, of = exported.get()] { handle_missed_changes(*of); }});
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -286,7 +287,7 @@ class FileService : public rpc::Service {
   std::set<std::string> awaited_;  // had locks before the restart; while there are any, there is grace
   TimePoint grace_ends_{};
 
-  std::mutex watches_mutex_;  // never held with another
+  std::mutex watches_mutex_;  // before housekeeping_mutex_; never held with any but that
   // In this order: a watch's thread uses the export.
   struct Watched {
     std::shared_ptr<Export> exported;
@@ -299,10 +300,11 @@ class FileService : public rpc::Service {
   std::vector<Watched> retired_watches_;
 
   std::atomic<bool> looking_for_room_{false};
-  std::mutex housekeeping_mutex_;  // never held with another
+  std::mutex housekeeping_mutex_;  // the last
   std::condition_variable_any housekeeping_;
-  std::uint64_t began_ = 0;  // how often there was something to keep anew
-  WorkerPool workers_;       // after all that its tasks use
+  std::atomic<std::uint64_t> began_{0};  // how often there was something to keep anew
+  std::atomic<unsigned> resting_{0};     // housekeepers, until that changes
+  WorkerPool workers_;                   // after all that its tasks use
   // Leases end in time also while a file system does not answer who closes a file of it.
   std::jthread lease_housekeeper_;
   std::jthread file_housekeeper_;

@@ -384,6 +384,7 @@ void FileService::end(Session& session) {
   leases_.end(session.number());
   locks_.release_session(session.number());
   locks_.mark_away(session.number(), false);
+  something_to_keep();
 }
 
 void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {

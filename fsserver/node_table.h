@@ -92,6 +92,8 @@ class NodeTable {
   // What the client has been told of, a server process that comes after this one knows, however this one
   // ends: before an answer that the client will rest on.
   void keep_names();
+  // There are names that are not on the disk.
+  [[nodiscard]] bool names_wait() const { return names_ && names_->pending(); }
 
   // Lets go descriptors that were not used for kDescriptorIdleMax, or kRemovedIdleMax if the file has no name
   // any more; writes new names to the disk.

@@ -403,6 +403,26 @@ TEST(Handles, WithoutPrivilegeSurviveARestartAfterMoreRenamesThanTheMemoryHolds)
   EXPECT_OK(again.getattr(file));
 }
 
+TEST(Handles, NamesThatTheDiskRefusesAreKeptForLater) {
+  TempDir dir, state;
+  write_file(dir / "a", "");
+  Server server(dir.path(), without_privilege(state));
+  Mount mount(server);
+  server.housekeep_after(0s);
+  EXPECT_FALSE(server.exported().nodes().names_wait());
+  {
+    const LittleRoom full(1);
+    EXPECT_NE(mount.handle("a"), "");
+    server.housekeep_after(0s);
+    EXPECT_TRUE(server.exported().nodes().names_wait());
+  }
+  for (int i = 0; i < 100 && server.exported().nodes().names_wait(); ++i) {
+    std::this_thread::sleep_for(50ms);
+    server.housekeep_after(0s);
+  }
+  EXPECT_FALSE(server.exported().nodes().names_wait());
+}
+
 TEST(NameMemory, IsBounded) {
   TempDir dir;
   const std::string long_name(60'000, 'n');

@@ -158,6 +158,11 @@ class Errors(unittest.TestCase):
         (own / "again").write_bytes(PHOTO)
         run_in(self.wan.ns_a, ["sync", own / "again"], PROGRAM_SECONDS)
         self.assertTrue((self.disk / "own/again").read_bytes() == PHOTO)
+        # Those that were closed and are not there: nobody was told of them.
+        ended = run_in(self.wan.ns_a, [program("tusk"), "umount", self.point], PROGRAM_SECONDS, check=False)
+        self.assertEqual(ended.returncode, 64 if lost > 1 else 0, ended.stderr)
+        if lost > 1:
+            self.assertRegex(ended.stderr, "of the changes .* could not be done")
 
     def test_what_is_reserved_is_there_or_refused_at_once(self):
         self.make_disk()

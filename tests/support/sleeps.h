@@ -13,15 +13,17 @@ namespace tusk::support {
 
 using Sleeps = std::map<std::string, std::uint64_t>;  // by thread
 
-// Of all threads of this process but the one that asks.
-[[nodiscard]] inline Sleeps sleeps_of_others() {
+// Of all threads of this process but the one that asks and those of `older` (a sanitizer may have one of its
+// own, which wakes ten times a second).
+[[nodiscard]] inline Sleeps sleeps_of_others(const Sleeps& older = {}) {
   Sleeps sleeps;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    if (task.path().filename() == std::to_string(::gettid())) continue;
+    const std::string thread = task.path().filename();
+    if (thread == std::to_string(::gettid()) || older.contains(thread)) continue;
     std::ifstream status(task.path() / "status");  // of a thread that has just ended: nothing
     for (std::string word; status >> word;) {
       std::uint64_t count = 0;
-      if (word == "voluntary_ctxt_switches:" && status >> count) sleeps[task.path().filename()] = count;
+      if (word == "voluntary_ctxt_switches:" && status >> count) sleeps[thread] = count;
     }
   }
   return sleeps;

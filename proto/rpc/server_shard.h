@@ -141,8 +141,8 @@ class ServerShard {
   std::unordered_map<wire::ConnectionIdBytes, ServerLink*> by_id_;  // own ids, original ids while young
   std::set<std::pair<TimePoint, ConnectionId>> timeouts_;
   std::vector<ConnectionId> dirty_;
-  std::unordered_map<io::Address, std::size_t>
-      too_big_;  // what the interface refused since the last settle()
+  // What the interface refused since the last settle().
+  std::unordered_map<io::Address, std::size_t> too_big_;
   std::uint64_t next_id_;
   std::uint64_t next_call_ = 1;
   Phase phase_ = Phase::kServing;

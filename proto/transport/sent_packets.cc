@@ -10,9 +10,6 @@ namespace {
 // The peer's acknowledgement delay is bounded by AckTracker::kDelayMax on its side.
 constexpr Duration kPeerAckDelayMax = AckTracker::kDelayMax;
 
-// A hundred years.
-constexpr std::uint64_t kReceiverClockMaxUs = 3'155'760'000'000'000;
-
 // No more than the peer may wait, and no more than leaves the path as long as it was ever seen (RFC 9002
 // §5.3): else a peer could have us believe in any round trip. Who sends little gets late acknowledgements
 // only; where the path is shorter than is known, these are no queue.
@@ -22,6 +19,9 @@ Duration believed_delay(const wire::AckFrame& ack, Duration raw, const RttEstima
   const Duration at_least = std::min(raw, rtt.minimum());
   return rtt.has_sample() ? std::min(delay, raw - at_least) : Duration(0);
 }
+
+constexpr std::uint64_t kReceiverClockMaxUs = 3'155'760'000'000'000;  // a hundred years
+
 // Of a clock that a peer may have made up.
 Duration from_microseconds(std::uint64_t us) {
   return std::chrono::microseconds(std::min(us, kReceiverClockMaxUs));
@@ -152,10 +152,12 @@ void SentPackets::acknowledge(TimePoint now, std::uint64_t number, const RttEsti
 }
 
 void SentPackets::end_round() {
-  if (late_in_round_)
+  if (late_in_round_) {
     in_order_rounds_ = 0;
-  else if (lost_in_round_ && ++in_order_rounds_ % kInOrderRounds == 0)
+  } else if (lost_in_round_ && ++in_order_rounds_ == kInOrderRounds) {
+    in_order_rounds_ = 0;
     reordering_extra_ /= 2;
+  }
   late_in_round_ = lost_in_round_ = false;
 }
 

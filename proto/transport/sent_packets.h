@@ -176,7 +176,7 @@ class SentPackets {
   Duration reordering_extra_{};
   bool late_in_round_ = false;
   bool lost_in_round_ = false;
-  int in_order_rounds_ = 0;  // with losses, since one was only late
+  int in_order_rounds_ = 0;  // with losses, since one was only late or the window was halved
   TrainEstimator train_;
 
   std::uint32_t watched_size_ = 0;

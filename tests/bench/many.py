@@ -2,9 +2,10 @@
 
     ./dev bench many [--quick]
 
-64 mounts (16 with --quick) each copy a file of their own at once across 20 ms, out of the mount at 1 Gbit/s and then
-into it at 500 Mbit/s, which two cores can fill with 64 that send: they should finish within 5 % of each other, with
-Jain's index of what each had when the first was done at least 0.95, and together fill the line. Each mount has 64 MiB of
+64 mounts (16 with --quick) each copy a file of their own at once, out of the mount and then into it, across 20 ms and
+500 Mbit/s, which two cores can fill with 64 programs and both ends (where the line is not full, the machine decides who
+has what): they should finish within 5 % of each other, with Jain's index of what each had when the first was done at
+least 0.95, and together fill the line. Each mount has 64 MiB of
 cache, since they share one machine's memory.
 A thousand idle clients are connections without FUSE, each with its own key, session and socket (idle_clients): what the
 server holds for them is the growth of its resident memory, its CPU is looked at for a minute (ten seconds with --quick).
@@ -31,7 +32,7 @@ from lib.warm_memory import warm_memory
 from harness import HarnessError, Mount, Tuskd, popen_in, program, stop
 from progress import Progress
 
-LINES = {OUT: Line(rate=500, rtt=20), INTO: Line(rate=500, rtt=20)}
+LINE = Line(rate=500, rtt=20)
 MOUNTS, QUICK_MOUNTS = 64, 16
 FILE, TINY_FILE = 64 << 20, 1 << 20
 IDLE = 1000
@@ -83,13 +84,13 @@ def wait_for_all(runs, arrived):
 
 def busy_mounts(count, size, direction):
     source, target = ("export", "near") if direction == OUT else ("near", "export")
-    line, way = LINES[direction], "ba" if direction == OUT else "ab"
+    way = "ba" if direction == OUT else "ab"
 
     def copied(series):
         with memory_folder(2 * count * size) as folder, contextlib.ExitStack() as stack:
             wanted = [make_random_file(folder / source / f"file{number}", size) for number in range(count)]
             arrived = [folder / target / f"copy{number}" for number in range(count)]
-            wan = stack.enter_context(line.wan(series=series, series_interval="50ms"))
+            wan = stack.enter_context(LINE.wan(series=series, series_interval="50ms"))
             server = stack.enter_context(Tuskd(wan, folder / "export"))
             mounts = [stack.enter_context(Mount(wan, server.url, options=["cache_mem=64M"], nice=NICE[direction]))
                       for _ in range(count)]
@@ -121,8 +122,8 @@ def busy_mounts(count, size, direction):
         if any(sizes):
             cell.add(f"{words}: Jain's index just before the first was done",
                      sum(sizes) ** 2 / (count * sum(size * size for size in sizes)), at_least=JAIN_GOAL)
-        cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / line.limit * 100, "% of the limit",
-                 note=f"{line}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
+        cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / LINE.limit * 100, "% of the limit",
+                 note=f"{LINE}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
     return measure
 
 
@@ -150,7 +151,7 @@ def idle_clients_program():
 
 def idle(count, seconds):
     def measure(cell):
-        with memory_folder(1 << 20) as folder, LINES[OUT].wan() as wan, Tuskd(wan, folder / "export") as server:
+        with memory_folder(1 << 20) as folder, LINE.wan() as wan, Tuskd(wan, folder / "export") as server:
             pids = [server.process.pid]
             with client(wan, server, 1):  # what the first one makes the server load is not counted
                 time.sleep(1)

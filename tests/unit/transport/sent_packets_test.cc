@@ -65,6 +65,20 @@ class SentPacketsTest : public testing::Test {
     now_ = sent_.next_timeout(rtt_);
     EXPECT_FALSE(timeout());
   }
+  // Of two that leave together the second is acknowledged, and the first is given up after a round trip of
+  // 100 ms and `patience`; it comes `later` after all. Returns its number; the outcome is that of its coming.
+  std::uint64_t give_up_one_that_comes(Duration later, Duration patience = 10ms) {
+    const auto first = send();
+    const auto second = send();
+    wait(100ms);
+    EXPECT_TRUE(ack(second));
+    wait(patience);
+    timeout();
+    EXPECT_THAT(lost(), ElementsAre(first));
+    wait(later);
+    EXPECT_TRUE(ack(ack_frame({{first, second}})));
+    return first;
+  }
   bool timeout() {
     outcome_ = {};
     return sent_.handle_timeout(now_, rtt_, outcome_);
@@ -299,15 +313,7 @@ TEST_F(SentPacketsTest, TheWindowIsASixteenthOfTheRoundTripButAtLeastFiftyMicros
 
 TEST_F(SentPacketsTest, TheWindowGrowsToCoverWhatOnlyCameLate) {
   know_round_trip(100ms);
-  const auto first = send();
-  const auto second = send();
-  wait(100ms);
-  ASSERT_TRUE(ack(second));
-  wait(6250us);
-  timeout();
-  ASSERT_THAT(lost(), ElementsAre(first));
-  wait(8ms);
-  ASSERT_TRUE(ack(ack_frame({{first, second}})));
+  const auto first = give_up_one_that_comes(8ms, 6250us);
   EXPECT_THAT(acked(), ElementsAre(first)) << "arrived after all";
   EXPECT_EQ(sent_.spurious_total(), 1u);
   EXPECT_GE(sent_.reordering_window(rtt_), 14250us) << "it was so late";
@@ -318,15 +324,7 @@ TEST_F(SentPacketsTest, TheWindowGrowsToCoverWhatOnlyCameLate) {
 
 TEST_F(SentPacketsTest, TheWindowShrinksAgainWhenNothingCameLateForAWhile) {
   know_round_trip(100ms);
-  const auto first = send();
-  const auto second = send();
-  wait(100ms);
-  ASSERT_TRUE(ack(second));
-  wait(10ms);
-  timeout();
-  ASSERT_THAT(lost(), ElementsAre(first));
-  wait(80ms);
-  ASSERT_TRUE(ack(ack_frame({{first, second}})));
+  give_up_one_that_comes(80ms);
   const Duration late = sent_.reordering_window(rtt_);
   ASSERT_GT(late, 90ms);
   const auto lossy_rounds = [&](int rounds) {
@@ -345,15 +343,7 @@ TEST_F(SentPacketsTest, TheWindowShrinksAgainWhenNothingCameLateForAWhile) {
 
 TEST_F(SentPacketsTest, TheWindowNeverExceedsARoundTrip) {
   know_round_trip(100ms);
-  const auto first = send();
-  const auto second = send();
-  wait(100ms);
-  ASSERT_TRUE(ack(second));
-  wait(10ms);
-  timeout();
-  ASSERT_THAT(lost(), ElementsAre(first));
-  wait(250ms);
-  ASSERT_TRUE(ack(ack_frame({{first, second}})));
+  give_up_one_that_comes(250ms);
   EXPECT_EQ(sent_.reordering_window(rtt_), rtt_.smoothed());
 }
 

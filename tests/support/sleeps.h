@@ -8,13 +8,13 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 
 namespace tusk::support {
 
 using Sleeps = std::map<std::string, std::uint64_t>;  // by thread
 
-// Of all threads of this process but the one that asks and those of `older` (a sanitizer may have one of its
-// own, which wakes ten times a second).
+// Of all threads of this process but the one that asks and those of `older`.
 [[nodiscard]] inline Sleeps sleeps_of_others(const Sleeps& older = {}) {
   Sleeps sleeps;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -27,6 +27,13 @@ using Sleeps = std::map<std::string, std::uint64_t>;  // by thread
     }
   }
   return sleeps;
+}
+
+// Of the threads that a program has before it starts any: the thread sanitizer starts one of its own with the
+// first one, which wakes ten times a second.
+[[nodiscard]] inline Sleeps sleeps_of_the_first() {
+  std::thread([] {}).join();
+  return sleeps_of_others();
 }
 
 // Of the threads that were there then and still are: others come and go, and their numbers come again.

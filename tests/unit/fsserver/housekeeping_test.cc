@@ -127,7 +127,7 @@ TEST(Housekeeping, LeavesToWorkersWhatWaitedForALeaseHoweverManyCallsWait) {
 TEST(Housekeeping, RestsUntilThereIsSomethingToKeep) {
   TempDir dir;
   write_file(dir / "file", "content");
-  const support::Sleeps older = support::sleeps_of_others();
+  const support::Sleeps older = support::sleeps_of_the_first();
   Server server(dir.path(), {.own_housekeeping = true});
   std::this_thread::sleep_for(1500ms);
   const support::Sleeps before = support::sleeps_of_others(older);

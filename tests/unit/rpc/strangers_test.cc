@@ -143,7 +143,7 @@ TEST_F(StrangersTest, TheyGiveWayWhenThereIsNoPlaceInWhateverShardTheyAre) {
 // ---------------------------------------------------------------- addresses that are not proven
 
 TEST_F(StrangersTest, WhoMayNotBeThereGetsLittleAndIsHardlyLookedAt) {
-  const support::Sleeps older = support::sleeps_of_others();
+  const support::Sleeps older = support::sleeps_of_the_first();
   start();
   RawClient silent = client();
   // Long enough for the server to repeat its flight more often than it may.

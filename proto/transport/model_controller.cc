@@ -45,8 +45,9 @@ constexpr Duration kOwnQueueMax = 10ms;
 constexpr double kStep = 0.75;
 // The window is what is delivered in a round trip: rate a little above it lets the window decide.
 constexpr double kPacingGain = 1.05;
-// What was sent before a change is measured for so many rounds after it.
-constexpr int kBlindRounds = 2;
+// But a train is as long as the pacer lets it be, not as what one acknowledgement makes room for: short ones
+// tell less than half of a fast line from the receiver's noise.
+constexpr double kPacingGainClimbing = 0.97;
 
 // No queue for so many rounds: trains look for more.
 constexpr int kFreeRounds = 3;
@@ -70,7 +71,6 @@ constexpr int kEmptyEverySharedRtts = 16;
 // Flows of ours that share a line all empty the queue in so long.
 constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
-constexpr double kCapacityAgrees = 0.6;
 constexpr double kCapacityWeight = 1.0 / 4;
 constexpr std::uint64_t kVerifiedRounds = 50;
 constexpr double kCrowdedQueues = 1.5;
@@ -78,7 +78,6 @@ constexpr double kSteadyQueue = 0.05;
 constexpr double kSteadyQueueMin = 0.5e-3;  // s
 constexpr double kSteadyQueueMax = 3e-3;
 constexpr double kShareLeast = 0.05;
-constexpr int kPatienceRounds = 4;
 constexpr int kPatienceRoundsMax = 64;
 
 // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
@@ -86,11 +85,6 @@ constexpr Duration kFarAway = 10ms;
 
 constexpr double kGoodputWeight = 1.0 / 4;
 
-// So much is lost of a round only where the line is narrower, or others send more than twice its rate.
-constexpr double kOverrunLoss = 0.7;
-constexpr double kOverrunPackets = 100;
-constexpr double kOverrunPacing = 0.75;
-constexpr double kOverrunAlone = 0.8;
 // More loss beyond the path's own may be a full buffer, which stays as long whatever we do.
 constexpr double kQuietLoss = 0.01;
 
@@ -146,10 +140,6 @@ ByteCount ModelController::probe_train() const {
   return train_bytes() > train_bytes_min() ? train_bytes() : 0;
 }
 
-bool ModelController::after_overrun() const {
-  return overrun_round_ > 0 && round_ < overrun_round_ + kBlindRounds;
-}
-
 bool ModelController::sends_trains() const {
   const bool after_emptying =
       state_ == State::kSteady && rounds_in_state_ < kBlindRounds && !contention_.insists();
@@ -196,6 +186,9 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   if (after_overrun() && event.lost_bytes > event.acked_bytes / 16) trains_.clear();
   sample_train(event);
   round_queue_.add({.rtt = event.rtt, .own_queue = queued_by(event), .after_pause = event.app_limited});
+  sample_loss(event);
+  if (overruns_already(rtt)) begin_overrun(event.now, rtt.queueing(), round_ + 1);
+  if (passes_overrun()) measure_overrun(event.now);
   if (event.round_ended) end_round(event, rtt);
   const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
   const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
@@ -217,6 +210,7 @@ void ModelController::sample_rate(const AckEvent& event) {
     pressed_ |= event.prior_in_flight >= window_ / 2;
   }
   if (event.app_limited && event.rate <= bandwidth_) return;
+  if (passes_overrun()) return;  // samples are of before and after it
   rate_ = event.rate;
   const bool part = event.flight > 0 && event.flight < window_;
   flight_ = event.flight;
@@ -316,44 +310,9 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   round_acked_ = round_lost_ = 0;
 }
 
-// A line that became narrow at once loses most of a round, with a full queue: what is delivered is what it
-// carries. Until what was sent before is gone, less than that is sent, in trains that tell whether the line
-// is narrower or others are here (a BBR that starts overruns a line as much).
-bool ModelController::overrun(TimePoint now) {
-  if (round_ == overrun_round_ + 1 && overrun_round_ > 0) trains_.clear();  // of packets that were lost
-  if (round_ == overrun_round_ + kBlindRounds && overrun_round_ > 0) learn_narrower_line();
-  if (overrun_round_ > 0 && round_ <= overrun_round_ + kBlindRounds) return true;
-  if (round_packets() < kOverrunPackets || round_loss() < kOverrunLoss) return false;
-  if (round_queue_.average() < usual_queue()) return false;  // a policer
-  overrun_round_ = round_;
-  untested_window_ = 0;
-  rate_ = bandwidth_ = std::max(rate_, round_goodput(now));
-  samples_ = {{round_, rate_}};
-  longer_path_.forget();
-  trains_.clear();
-  // The path may be longer, too.
-  const Duration longer = std::min(round_queue_.queue(), rtt_min_ / 4);
-  model_window_ = rate_ * to_seconds(rtt_min_ + longer + own_queue());
-  blind_until_ = round_ + kBlindRounds;
-  emptied_at_ = now;
-  return true;
-}
-
-void ModelController::learn_narrower_line() {
-  const double measured = trains_.capacity();
-  trains_.clear();
-  // Who has the line alone gets what it carries.
-  if (measured <= 0 || bandwidth_ < kOverrunAlone * measured) return;
-  const double narrower = std::max(measured, bandwidth_);
-  if (narrower > kCapacityAgrees * capacity_) return;
-  capacity_ = narrower;
-  verified_round_ = round_;
-  patience_ = kPatienceRounds / 2;
-}
-
 void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
+  if (end_overrun_round(now, rtt)) return;
   if (rounds_in_state_ == kBlindRounds) verify_capacity();
-  if (overrun(now)) return;
   // Siblings that empty their queue all together see the bare path then.
   if (siblings_fill()) longer_path_.forget();
   if (!contention_.insists() && !siblings_fill() &&
@@ -402,6 +361,7 @@ double ModelController::shown_rate() const {
 void ModelController::grow_into_free_capacity() {
   const bool free = round_queue_.queue() < own_queue() / 8 && !siblings_fill();
   free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
+  climbing_ = climbing_ && free_rounds_ > 0;
   if (free_rounds_ == 0) return trains_.clear();
   if (loss_.policed() || free_rounds_ < kFreeRounds) return;
   // Where the others do not come along it is no line that is free, but a machine that is busy.
@@ -414,6 +374,7 @@ void ModelController::grow_into_free_capacity() {
       std::min(std::max(kTakenAtOnceMax * rate_, part_of_all() * capacity_ / 2), trains_.safe_rate());
   model_window_ = std::max(model_window_, taken * to_seconds(rtt_min_));
   free_rounds_ = kFreeRounds - 1;
+  climbing_ = trains_.safe_rate() > kTakenAtOnceMax * rate_;
   blind_until_ = round_ + kBlindRounds;
   trains_.clear();
 }
@@ -587,6 +548,7 @@ void ModelController::handle_outage(TimePoint) {
   samples_.clear();
   rate_ = bandwidth_ = capacity_ = guess;
   contention_ = {};
+  overrun_ = {};
   buffer_ = {};
   puzzling_queue_ = {};
   base_doubtful_ = false;
@@ -622,12 +584,13 @@ void ModelController::control(const RttEstimator& rtt) {
   const double compensated = exact ? model : model / (1 - loss_.own());
   const double window = compensated + extra_window();
   // Most of what is in flight is lost and not known to be: the window would stop the sender.
-  if (overrun_round_ > 0 && round_ == overrun_round_) {
-    pacing_rate_ = std::max(kRateMin, kOverrunPacing * rate_);
+  if (passes_overrun()) {
+    pacing_rate_ = overrun_.measured ? std::max(kRateMin, kOverrunPacing * bandwidth_) : kRateMin;
     return;
   }
   window_ = static_cast<ByteCount>(window);
-  pacing_rate_ = std::max(kRateMin, kPacingGain * window / (round_trip + to_seconds(rtt.queueing())));
+  const double gain = climbing_ ? kPacingGainClimbing : kPacingGain;
+  pacing_rate_ = std::max(kRateMin, gain * window / (round_trip + to_seconds(rtt.queueing())));
 }
 
 }  // namespace tusk::transport

@@ -56,6 +56,14 @@ class ModelController final : public CongestionController {
   // So much more than there is, as trains tell, is worth to be taken.
   static constexpr double kWorthTaking = 1.2;
 
+  // What was sent before a change is measured for so many rounds after it.
+  static constexpr int kBlindRounds = 2;
+  // Measurements that differ by more are of another line.
+  static constexpr double kCapacityAgrees = 0.6;
+  static constexpr int kPatienceRounds = 4;
+  // Of what is delivered, as long as most of what is in flight is lost and not known to be.
+  static constexpr double kOverrunPacing = 0.75;
+
   // So many others that they outvote one, that what they have together is what the line carries, and that it
   // matters how often each wakes up.
   static constexpr int kCrowd = 4;
@@ -63,6 +71,16 @@ class ModelController final : public CongestionController {
   struct RoundSample {
     std::uint64_t round;
     double rate;
+  };
+
+  // A line that became narrow under what was sent for a wide one.
+  struct Overrun {
+    std::uint64_t round = 0;  // the last one of what was sent before it was noticed; 0: there was none
+    bool measured = false;    // what the line carries
+    TimePoint at{};           // when it was noticed
+    ByteCount delivered = 0;  // until then
+    Duration queue{};         // then
+    Duration draining{};      // round trip of the round before, while that is drained; 0: it is not
   };
 
   void sample_rate(const AckEvent& event);
@@ -85,9 +103,17 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool start_policed() const;
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
+  void sample_loss(const AckEvent& event);
+  [[nodiscard]] bool overruns_already(const RttEstimator& rtt) const;
+  void begin_overrun(TimePoint now, Duration queue, std::uint64_t until);
+  void measure_overrun(TimePoint now);
+  void believe_overrun(double rate);
+  // What is in flight was sent before it was noticed.
+  [[nodiscard]] bool passes_overrun() const { return overrun_.round > 0 && round_ <= overrun_.round; }
   // True while nothing but what was lost is to be learnt.
-  [[nodiscard]] bool overrun(TimePoint now);
-  void learn_narrower_line();
+  [[nodiscard]] bool end_overrun_round(TimePoint now, RttEstimator& rtt);
+  void learn_from_overrun();
+  [[nodiscard]] bool drain_overrun(TimePoint now, RttEstimator& rtt);
   [[nodiscard]] double shown_rate() const;
   void grow_into_free_capacity();
   void insist_if_starved(TimePoint now, Duration queue);
@@ -152,6 +178,7 @@ class ModelController final : public CongestionController {
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
+  bool climbing_ = false;    // in these trains said that there is much more
   TimePoint emptied_at_{};
   TimePoint emptying_at_{};  // when one of all flows to this host last began to, which all then did
   TimePoint empty_until_{};
@@ -165,7 +192,8 @@ class ModelController final : public CongestionController {
   Duration doubtful_base_{};    // before the queue was emptied
   Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none
   LongerPath longer_path_;
-  std::uint64_t overrun_round_ = 0;  // 0: none
+  Overrun overrun_;
+  double newest_loss_ = 0;  // share of the newest eighth of what the path holds
   Contention contention_;
   TimePoint short_queue_at_{};
 

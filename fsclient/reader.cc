@@ -61,8 +61,7 @@ void Reader::advance(const Operation& op) {
   for (const Interval& left : advice.give_up) give_up(data, left, after);
   const bool waits = !there && may_wait(op, range);
   if (waits) {
-    for (auto& fetch : data.begin_fetches(range, grain_of(*op->file, range), inode.size(), core_.call_max))
-      start(op->file, std::move(fetch), after);
+    fetch_missing(op->file, range, after);
     for (const auto& fetch : data.fetches_of(range)) {
       fetch->waiters.push_back(op);
       ++op->waiting;
@@ -83,6 +82,22 @@ void Reader::advance(const Operation& op) {
 bool Reader::comes_ahead(const FileState& file, Interval range) {
   return file.asked_ahead == AskedAhead::kOnItsWay && !file.data_handed_out && !range.empty() &&
          !file.data.has(range);
+}
+
+// A program that wants a page, say of a file that it has just opened, does not wait for the whole block that
+// is worth fetching: that follows in a call of its own.
+void Reader::fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after) {
+  Inode& inode = *file->inode;
+  const auto fetch = [&](Interval wanted, ByteCount grain) {
+    for (auto& begun : inode.file->data.begin_fetches(wanted, grain, inode.size(), core_.call_max))
+      start(file, std::move(begun), after);
+  };
+  const ByteCount grain = grain_of(*file, range);
+  const bool first = range.size() <= ReadAhead::kGrainNearby && !kept_.has_some_of(inode, range);
+  if (!first || grain <= ReadAhead::kGrainNearby) return fetch(range, grain);
+  fetch(range, ReadAhead::kGrainNearby);
+  fetch({range.begin / grain * grain, std::min(inode.size(), (range.end + grain - 1) / grain * grain)},
+        grain);
 }
 
 // The disk reads and checks whole blocks.

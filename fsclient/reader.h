@@ -80,6 +80,7 @@ class Reader {
   void proceed(const Operation& op);
   void advance(const Operation& op);
   [[nodiscard]] static bool comes_ahead(const FileState& file, Interval range);
+  void fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after);
   [[nodiscard]] ByteCount grain_of(const OpenFile& file, Interval range) const;
   [[nodiscard]] bool may_wait(const Operation& op, Interval range);
   void leave(ByteCount size);

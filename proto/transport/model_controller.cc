@@ -311,8 +311,8 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
 }
 
 void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
+  if (rounds_in_state_ == kBlindRounds && !passes_overrun()) verify_capacity();
   if (end_overrun_round(now, rtt)) return;
-  if (rounds_in_state_ == kBlindRounds) verify_capacity();
   // Siblings that empty their queue all together see the bare path then.
   if (siblings_fill()) longer_path_.forget();
   if (!contention_.insists() && !siblings_fill() &&

@@ -47,6 +47,22 @@ TEST_F(LargeFile, IsOpenBeforeTheServerHasOpenedIt) {
   EXPECT_EQ(server.open_files(), 0u);
 }
 
+TEST_F(LargeFile, WhoWantsAPageDoesNotWaitForTheBlockAroundIt) {
+  const auto file = open_alone(lookup("large").node);
+  ASSERT_TRUE(file);
+  const auto page = begin_read(*file, 0, 16 * kKiB);
+  const auto kinds = server.waiting_kinds();
+  const auto read_at = std::ranges::find(kinds, Request::kRead);
+  ASSERT_GT(std::ranges::count(kinds, Request::kRead), 1) << "what follows is asked for, too";
+  server.answer(static_cast<std::size_t>(read_at - kinds.begin()));
+  scheduler.run();
+  ASSERT_TRUE(page->has_value());
+  EXPECT_TRUE(text_of(**page) == content.substr(0, 16 * kKiB));
+  EXPECT_TRUE(read(*file, 16 * kKiB, 2 * kMiB) == content.substr(16 * kKiB));
+  EXPECT_EQ(filesystem->counters().fetched.load(), content.size()) << "each byte once";
+  close(*file);
+}
+
 TEST_F(LargeFile, ClosedAtOnceItIsClosedAtTheServerTooOnceThatHasOpenedIt) {
   const NodeId node = lookup("large").node;
   const auto file = open_alone(node);

@@ -106,7 +106,11 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
       {
         const std::lock_guard lock(inode->mutex);
         open = !inode->open_files.empty();
-        if (inode->file) inode->file->taken_back_at = core_.scheduler.now();
+        if (inode->file) {
+          // A push about the bytes may be among what was missed.
+          inode->file->taken_back_at = core_.scheduler.now();
+          inode->file->data.disown(kWholeFile);
+        }
         if (inode->directory)
           for (const auto& [name, known] : inode->directory->names) names.push_back(name);
       }

@@ -21,12 +21,20 @@ std::uint64_t log_number_of(Inode& inode) {
   return inode.log.made_under;
 }
 
-// Who opens the file sees it as of this change. Whether the bytes that are known, here and in the kernel, are
-// of it; else those here are forgotten. With the inode's mutex held.
-bool keep_bytes_of(FileState& file, std::uint64_t change) {
+// A change counter that is not the known one may include WRITEs of ours that are still to be answered. Under
+// a lease that is all it can be: of changes by others pushes tell, which disown what is on its way. Without
+// one somebody else may have written over the same bytes since, and nothing tells whether.
+void forget_bytes(FileState& file, bool leased) {
+  if (!leased) file.data.disown(kWholeFile);
+  file.data.forget(kWholeFile);
+}
+
+// Who opens the file sees it as of this change, which was told under a lease or not. Whether the bytes that
+// are known, here and in the kernel, are of it; else those here are forgotten. With the inode's mutex held.
+bool keep_bytes_of(FileState& file, std::uint64_t change, bool leased) {
   const bool same = file.version.is(change);
   if (!same) {
-    file.data.forget(kWholeFile);
+    forget_bytes(file, leased);
     file.version.set(change);
   }
   file.capability_absent = file.capability_absent && same;
@@ -221,10 +229,10 @@ std::optional<OpenReply> Filesystem::open_meanwhile(const Asker& asker, const In
     FileState& file = *inode->file;
     const Attributes& attr = inode->attributes.value();
     const bool known_size = !inode->told_size || *inode->told_size == inode->size();
-    if (!known_size || !file.data.all_settled() || !server_lets_read(asker, attr) ||
-        !core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now()))
+    const bool leased = core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now());
+    if (!known_size || !file.data.all_settled() || !server_lets_read(asker, attr) || !leased)
       return std::nullopt;
-    reply.keep_cache = keep_bytes_of(file, attr.change);
+    reply.keep_cache = keep_bytes_of(file, attr.change, leased);
     reply.handle = enter_file_locked(open_file);
     group = file.opens_meanwhile.begin();
     ++opens_meanwhile_;
@@ -351,11 +359,14 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
   const Attributes attr = Attributes::from_schema(reply.node().attr());
   if (reply.open_id() == 0 || reply.body_bytes() != body.size() || !attr.is_regular())
     return fail(ErrorCode::kMalformed, "an OPEN reply whose parts disagree");
+  const Told about = told.about(reply.node().attr());
+  const TimePoint now = core_.scheduler.now();
+  const bool leased = core_.trust.covered(about.learnt(now), now);
   bool keep = false;
   {
     Deferred after;
     const std::lock_guard lock(inode->mutex);
-    facts_.learn_locked(*inode, attr, told.about(reply.node().attr()));
+    facts_.learn_locked(*inode, attr, about);
     FileState& file = *inode->file;
     // By a push: what this tells, and the bytes that come with it, may be of before.
     const bool overtaken = file.overtaken(told.started);
@@ -369,10 +380,10 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       file.last_write = core_.scheduler.now();
       file.version.set(attr.change);
     } else if (!overtaken) {
-      keep = keep_bytes_of(file, attr.change);
+      keep = keep_bytes_of(file, attr.change, leased);
     }
     if (overtaken && !file.version.is(attr.change)) {  // what was read since may be older than the open
-      file.data.forget(kWholeFile);
+      forget_bytes(file, leased);
       file.version.mix();
     } else if (!overtaken && !body.empty() && !inode->written_since(told.started)) {
       file.data.fill(0, body, attr.change);

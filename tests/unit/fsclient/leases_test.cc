@@ -506,7 +506,8 @@ TEST_F(Leased, APushOfTheAttributesAloneTakesNoBytesBack) {
 
 class TwoWritesOnTheirWay : public Leased {
  protected:
-  TwoWritesOnTheirWay() {
+  explicit TwoWritesOnTheirWay(std::uint64_t lease = 7) {
+    server.lease = lease;
     server.put("a", std::string(2 * kBlockSize, '.'));
     file = open("a");
     node = lookup("a").node;
@@ -516,9 +517,31 @@ class TwoWritesOnTheirWay : public Leased {
     server.execute(0);
     kernel.inodes.clear();
   }
+  // Others have written over what is on its way; whoever opens the file from now on sees that.
+  void expect_others_bytes() {
+    auto opened = new_answer<OpenReply>();
+    filesystem->open({}, node, O_RDWR, into(opened));
+    server.answer();
+    ASSERT_TRUE(opened->has_value() && **opened);
+    server.deliver();
+    server.deliver();
+    EXPECT_TRUE(read((**opened)->handle, 0, others.size()) == others);
+    EXPECT_THAT(kernel.inodes, testing::Contains(node)) << "its pages may have ours";
+    close((**opened)->handle);
+    const Handle later = open("a", O_RDONLY);
+    EXPECT_TRUE(read(later, 0, others.size()) == others);
+    close(later);
+    close(file);
+  }
   const std::string ours = std::string(2 * kBlockSize, 'o');
+  const std::string others = std::string(2 * kBlockSize, 'x');
   Handle file;
   NodeId node;
+};
+
+class TwoWritesWithoutLease : public TwoWritesOnTheirWay {
+ protected:
+  TwoWritesWithoutLease() : TwoWritesOnTheirWay(0) {}
 };
 
 TEST_F(TwoWritesOnTheirWay, WhoOpensTheFileMeanwhileTakesNothingFromIt) {
@@ -545,6 +568,21 @@ TEST_F(TwoWritesOnTheirWay, TheKernelDropsWhatSomebodyElseChangedMeanwhileOnceBo
   scheduler.run();
   EXPECT_EQ(kernel.inodes, std::vector{node});
   close(file);
+}
+
+TEST_F(TwoWritesOnTheirWay, WhatOthersWroteOverThemWhenChangesWereMissedIsSeenByWhoOpensTheFile) {
+  server.put("a", others);
+  server.lease = 8;
+  schema::Request request;
+  request.mutable_invalidate()->set_lease_floor(8);
+  EXPECT_TRUE(take_back(request));
+  scheduler.advance(1ms);
+  expect_others_bytes();
+}
+
+TEST_F(TwoWritesWithoutLease, WhatOthersWroteOverThemIsSeenByWhoOpensTheFile) {
+  server.put("a", others);
+  expect_others_bytes();
 }
 
 TEST_F(Leased, NorOursThatOthersHaveWrittenOverBeforeWeWereTold) {

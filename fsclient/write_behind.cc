@@ -443,7 +443,8 @@ std::string text_of_error(const Inode& inode) {
 
 void WriteBehind::note_close_locked(const OpenFile& file) {
   Inode& inode = *file.inode;
-  if (inode.file && file.writable() && file.errors_told != inode.file->errors) note_untold_locked(inode);
+  // Whatever this one was told: it may have come behind the error, and stayed longer than who wrote.
+  if (inode.file && file.writable()) note_untold_locked(inode);
 }
 
 void WriteBehind::note_untold_locked(Inode& inode) {

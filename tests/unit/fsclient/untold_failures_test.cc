@@ -1,6 +1,6 @@
 #include "fsclient/untold_failures.h"
 
-#include <gtest/gtest.h>
+#include "client.h"
 
 namespace tusk::client {
 namespace {
@@ -34,6 +34,41 @@ TEST(UntoldFailures, OnlyTheNewestHaveWords) {
   (void)untold.note("one more");
   EXPECT_EQ(untold.value().last, "see the daemon's log");
   EXPECT_TRUE(untold.counts(first));
+}
+
+class UntoldWrites : public Client {
+ protected:
+  UntoldWrites() {
+    server.fault = [](const schema::Request& r) {
+      return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
+    };
+  }
+  void fail_to_write(Handle file) {
+    write(file, 0, "lost");
+    scheduler.advance(2 * WriteBehind::kDirtyAge);
+    settle();
+  }
+  std::uint64_t untold() const { return filesystem->untold_failures().count; }
+};
+
+TEST_F(UntoldWrites, CountAlsoIfALaterWriterClosesLast) {
+  const Handle killed = create("a");
+  fail_to_write(killed);
+  const Handle later = open("a");
+  filesystem->release(killed, std::nullopt);
+  EXPECT_EQ(untold(), 0u) << "the later one may be told, if more fails";
+  close(later);
+  EXPECT_EQ(untold(), 1u);
+}
+
+TEST_F(UntoldWrites, DoNotCountOnceOneOfTheWritersWasTold) {
+  const Handle one = create("a");
+  const Handle other = open("a");
+  fail_to_write(one);
+  EXPECT_FALSE(flush(other));
+  const Handle later = open("a");
+  for (const Handle file : {one, other, later}) filesystem->release(file, std::nullopt);
+  EXPECT_EQ(untold(), 0u);
 }
 
 }  // namespace

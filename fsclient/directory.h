@@ -87,7 +87,7 @@ struct Directory {
   // once for each who has it open; who opens it later, too, as long as nobody has been told.
   std::uint64_t errors = 0;
   Error last_error;
-  std::vector<UntoldFailures::Id> failures;  // since the last such fsync
+  UntoldOfDirectory failures;  // since the last such fsync
 
   // When names here were last changed by this mount or taken back: answers to questions asked before may
   // tell what was before.

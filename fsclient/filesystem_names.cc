@@ -499,11 +499,9 @@ Result<void> Filesystem::take_error(OpenDirectory& directory) {
   const std::lock_guard lock(directory.inode->mutex);
   if (Result<void> made = made_locked(*directory.inode); !made) return made;
   Directory& names = *directory.inode->directory;
-  const bool untold =
-      std::ranges::any_of(names.failures, [this](auto id) { return core_.untold.counts(id); });
-  if (directory.errors_told == names.errors && !untold) return {};
+  if (directory.errors_told == names.errors && !names.failures.any_counts(core_.untold)) return {};
   directory.errors_told = names.errors;
-  for (const UntoldFailures::Id id : std::exchange(names.failures, {})) core_.untold.tell(id);
+  names.failures.tell(core_.untold);
   return std::unexpected(names.last_error);
 }
 

@@ -36,6 +36,47 @@ TEST(UntoldFailures, OnlyTheNewestHaveWords) {
   EXPECT_TRUE(untold.counts(first));
 }
 
+TEST(UntoldFailures, AreANumberBeyondABound) {
+  UntoldFailures untold;
+  const auto open = untold.note("somebody writes, and will be told");
+  const auto first = untold.add("first");
+  std::uint64_t newest = 0;
+  for (std::uint64_t i = 0; i < UntoldFailures::kOneByOneMax; ++i) newest = untold.add("more");
+  EXPECT_EQ(untold.value().count, UntoldFailures::kOneByOneMax + 1);
+  EXPECT_FALSE(untold.counts(first)) << "it cannot be told any more";
+  untold.tell(first);
+  untold.count(first);
+  EXPECT_EQ(untold.value().count, UntoldFailures::kOneByOneMax + 1);
+  EXPECT_FALSE(untold.told(open));
+  untold.tell(newest);
+  EXPECT_EQ(untold.value().count, UntoldFailures::kOneByOneMax);
+}
+
+TEST(UntoldOfDirectory, LetsThoseGoThatWereToldElsewhere) {
+  UntoldFailures untold;
+  UntoldOfDirectory here;
+  const auto first = untold.add("first");
+  here.add(first, untold);
+  for (std::size_t i = 0; i < 10 * UntoldOfDirectory::kFew; ++i) {
+    const auto next = untold.add("told by its name");
+    here.add(next, untold);
+    untold.tell(next);
+  }
+  EXPECT_LE(here.size(), UntoldOfDirectory::kFew);
+  EXPECT_TRUE(here.any_counts(untold));
+  here.tell(untold);
+  EXPECT_TRUE(untold.told(first));
+  EXPECT_EQ(here.size(), 0u);
+}
+
+TEST(UntoldOfDirectory, KeepsAllThatNobodyWasTold) {
+  UntoldFailures untold;
+  UntoldOfDirectory here;
+  for (std::size_t i = 0; i < 10 * UntoldOfDirectory::kFew; ++i) here.add(untold.add("lost"), untold);
+  here.tell(untold);
+  EXPECT_EQ(untold.value().count, 0u);
+}
+
 class UntoldWrites : public Client {
  protected:
   UntoldWrites() {

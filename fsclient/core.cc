@@ -6,19 +6,20 @@
 
 namespace tusk::client {
 
-// Whether it is another than the last.
-bool LastError::note(const std::string& text) {
+// Whether it goes to the log.
+bool LastError::note(const std::string& text, bool to_log) {
   const std::lock_guard lock(mutex_);
   ++count_;
-  return std::exchange(text_, text) != text;
+  text_ = text;
+  return to_log && std::exchange(logged_, text) != text;
 }
 
 void LastError::set(std::string text) {
-  if (note(text)) spdlog::error("{}", text);
+  if (note(text, true)) spdlog::error("{}", text);
 }
 
-void LastError::set(std::string text, Deferred& after, bool logged) {
-  if (note(text) && logged) after.add([text = std::move(text)] { spdlog::error("{}", text); });
+void LastError::set(std::string text, Deferred& after, bool to_log) {
+  if (note(text, to_log)) after.add([text = std::move(text)] { spdlog::error("{}", text); });
 }
 
 }  // namespace tusk::client

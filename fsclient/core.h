@@ -40,18 +40,19 @@ class LastError {
  public:
   // The log may be slow: with no lock held ...
   void set(std::string text);
-  // ... or once it is let go. Not logged: `logged` is false, or it is what was logged last.
-  void set(std::string text, Deferred& after, bool logged);
+  // ... or once it is let go. Not logged: `to_log` is false, or it is what was logged last.
+  void set(std::string text, Deferred& after, bool to_log);
   [[nodiscard]] std::pair<std::string, std::uint64_t> value() const {
     const std::lock_guard lock(mutex_);
     return {text_, count_};
   }
 
  private:
-  [[nodiscard]] bool note(const std::string& text);
+  [[nodiscard]] bool note(const std::string& text, bool to_log);
 
   mutable std::mutex mutex_;
   std::string text_;
+  std::string logged_;  // what is held back does not count: it is logged when it comes again
   std::uint64_t count_ = 0;
 };
 

@@ -469,9 +469,9 @@ void WriteBehind::note_error_locked(Inode& inode, const Error& error, Deferred& 
   note_untold_locked(inode);
   inode.attributes.expire(core_.scheduler.now());  // the size may include what is lost now
   const TimePoint now = core_.scheduler.now();
-  const bool logged = file.error_logged_at != TimePoint::min() && now - file.error_logged_at < kErrorsLogged;
-  if (!logged) file.error_logged_at = now;
-  core_.last_error.set(text_of_error(inode), after, !logged);
+  const bool to_log = file.error_logged_at == TimePoint::min() || now - file.error_logged_at >= kErrorsLogged;
+  if (to_log) file.error_logged_at = now;
+  core_.last_error.set(text_of_error(inode), after, to_log);
 }
 
 bool WriteBehind::has_error(OpenFile& file) {

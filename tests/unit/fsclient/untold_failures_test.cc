@@ -1,5 +1,10 @@
 #include "fsclient/untold_failures.h"
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <sstream>
+
 #include "client.h"
 
 namespace tusk::client {
@@ -75,6 +80,43 @@ TEST(UntoldOfDirectory, KeepsAllThatNobodyWasTold) {
   for (std::size_t i = 0; i < 10 * UntoldOfDirectory::kFew; ++i) here.add(untold.add("lost"), untold);
   here.tell(untold);
   EXPECT_EQ(untold.value().count, 0u);
+}
+
+class LastErrorLogged : public testing::Test {
+ protected:
+  LastErrorLogged() {
+    auto logger =
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(logged));
+    logger->set_pattern("%v");
+    spdlog::set_default_logger(std::move(logger));
+  }
+  ~LastErrorLogged() override { spdlog::set_default_logger(before); }
+  void set(const std::string& text, bool to_log) {
+    Deferred after;
+    last.set(text, after, to_log);
+  }
+
+  std::shared_ptr<spdlog::logger> before = spdlog::default_logger();
+  std::ostringstream logged;
+  LastError last;
+};
+
+TEST_F(LastErrorLogged, AlsoIfItWasHeldBackBefore) {
+  set("first", true);
+  set("second", false);
+  EXPECT_EQ(last.value().first, "second");
+  EXPECT_EQ(logged.str(), "first\n");
+  set("second", true);
+  set("second", true);
+  EXPECT_EQ(logged.str(), "first\nsecond\n");
+  EXPECT_EQ(last.value().second, 4u);
+}
+
+TEST_F(LastErrorLogged, OnceAlsoIfAnotherWasHeldBackBetween) {
+  set("first", true);
+  set("second", false);
+  set("first", true);
+  EXPECT_EQ(logged.str(), "first\n");
 }
 
 class UntoldWrites : public Client {

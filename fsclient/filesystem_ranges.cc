@@ -8,8 +8,10 @@
 namespace tusk::client {
 namespace {
 
-// The server says no before it touches anything. Not EBADF or ESTALE: a server that was restarted says so of
-// what it knew when it made the change.
+// The server says no before it touches the bytes. Not EBADF or ESTALE: a server that was restarted says so of
+// what it knew when it made the change. A SETATTR that names more than the size may end so behind the size
+// (EACCES for the time, of who may write through an open file only): the attributes are asked for again after
+// any error of it, and tell that the bytes are others.
 bool plainly_refused(ErrorCode code) {
   constexpr std::array kRefusals{EACCES, EINVAL, EISDIR, EMFILE,     ENFILE, ENODEV,  ENOENT,
                                  ENXIO,  ENOSYS, EPERM,  EOPNOTSUPP, EROFS,  ETXTBSY, EXDEV};

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Keeps the walls: who may include whom, what the pure core may not name, how long things may get.
+"""Keeps the walls: who may include whom, what the pure core may not name, how long things may get,
+and that the constants of congestion control are explained.
 
     tidy_test.py [ROOT]       checks the sources under ROOT; prints every breach; exits 1 if there is one
     tidy_test.py --canaries   proves on a copy with one fault each that every rule bites
@@ -65,6 +66,12 @@ FUNCTION_LINES_MAX = 90
 # Functions that were longer when the rule came. Only ever to be shortened.
 LONG_FUNCTIONS = {("tests/unit/fsclient/fake_server.cc", "FakeServer::run"): 134}
 LINE_COLUMNS_WARN = 110      # as .clang-format; told, not an error, since strings and tables may stand
+
+# Each named constant of Tusk's own congestion controller is explained, file by file, with its value.
+CONSTANTS = "docs/CONSTANTS.md"
+CONSTANTS_FOLDER = "proto/transport"
+CONSTANTS_FILES = re.compile(r"(model_controller\w*|contention|path_loss|buffer_room|longer_path|train_capacity|"
+                             r"train_estimator|round_queue|siblings|capacity_probe)\.(h|cc)")
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 THIS_FILE = "tests/tidy/tidy_test.py"
@@ -247,12 +254,48 @@ def check_scripts(root):
                 yield name, number, "a tab"
 
 
+CONSTANT = re.compile(r"\bconstexpr\s+[\w:<>]+\s+(k[A-Z]\w*)\s*(?:=\s*([^;]+)|\{([^;]*)\})\s*;")
+CONSTANT_ROW = re.compile(r"\| `(k[A-Z]\w*)` \| `([^`]*)`")
+
+
+def check_constants(root):
+    """A table for each file in CONSTANTS, under its name: a row for each constant, with the value of the code."""
+    told = {}     # (file, constant): (line, value)
+    table = ""
+    if (root / CONSTANTS).is_file():
+        for number, line in enumerate((root / CONSTANTS).read_text(encoding="utf-8").split("\n"), 1):
+            if line.startswith("## "):
+                table = line[3:].strip()
+            match = CONSTANT_ROW.match(line)
+            if match and (table, match.group(1)) in told:
+                yield CONSTANTS, number, f"{match.group(1)} of {table} is here twice"
+            elif match:
+                told[table, match.group(1)] = number, " ".join(match.group(2).split())
+            elif line.startswith("| `"):
+                yield CONSTANTS, number, "a row begins with a constant and its value, both in backticks"
+    for path in sorted((root / CONSTANTS_FOLDER).glob("*")):
+        if not CONSTANTS_FILES.fullmatch(path.name):
+            continue
+        source = Source(root, path)
+        for match in CONSTANT.finditer(source.code):
+            name, value = match.group(1), " ".join((match.group(2) or match.group(3) or "").split())
+            line = source.code.count("\n", 0, match.start()) + 1
+            number, said = told.pop((path.name, name), (0, ""))
+            if number == 0:
+                yield source.path, line, f"{name} has no row in {CONSTANTS}: say what it decides and why"
+            elif said != value:
+                yield CONSTANTS, number, f"{name} of {path.name} is {value}, not {said}: say why"
+    for (file, name), (number, _) in told.items():
+        yield CONSTANTS, number, f"there is no constant {name} in {file}"
+
+
 def breaches(root):
     found = []
     for source in sources(root):
         for rule in RULES:
             found.extend(rule(source))
     found.extend(check_scripts(root))
+    found.extend(check_constants(root))
     return found
 
 
@@ -337,8 +380,15 @@ CANARIES = [
     ("no tabs", "proto/wire/a.cc", "\tint x;\n", "a tab"),
     ("no spaces at the end", "proto/wire/a.cc", "int x; \n", "end of the line"),
     ("nothing unfinished", "fsclient/a.cc", "// TO" + "DO: later\n", "finish it"),
+    ("constants are explained", "proto/transport/path_loss.h",
+     "// x\n#pragma once\n  static constexpr int kX = 1;\n", "kX has no row"),
+    ("explained constants exist", CONSTANTS, "## path_loss.h\n| `kX` | `1` | x | y |\n", "no constant kX"),
+    ("rows of constants can be read", CONSTANTS, "## path_loss.h\n| `kX` | 1 | x | y |\n", "both in backticks"),
     ("nothing unfinished in scripts", "tests/a.py", "# FIX" + "ME\n", "finish it"),
 ]
+
+# A constant's row, and whether it tells the truth of path_loss.cc, where kX is 2 * 3.
+CONSTANT_ROWS = [("path_loss.cc", "2 * 3", True), ("path_loss.cc", "6", False), ("path_loss.h", "2 * 3", False)]
 
 # These look like faults and are none.
 INNOCENTS = [
@@ -353,6 +403,9 @@ INNOCENTS = [
     ("a long namespace", "fsserver/a.cc", "namespace tusk {\n" + "int x;\n" * 200 + "}  // namespace tusk\n"),
     ("a function that just fits", "fsserver/a.cc", function_of(FUNCTION_LINES_MAX)),
     ("a test's neighbour", "tests/unit/x/a.cc", '#include "a.cc"\n'),
+    ("functions of the controller", "proto/transport/path_loss.cc",
+     "constexpr int kind(int x) { return x; }\nif constexpr (kX) {}\n// constexpr int kY = 1;\n"),
+    ("constants of others", "proto/transport/a.cc", "constexpr int kX = 1;\n"),
     ("digit separators", "proto/wire/a.cc", "constexpr int kA = 10'000'000;\nconstexpr int kB = 1'000;\n"),
 ]
 
@@ -367,6 +420,12 @@ def run_canaries():
     if not has_wide_line("// " + "x" * LINE_COLUMNS_WARN + "\n") or has_wide_line("// narrow\n"):
         print("canary survived: wide lines are not told")
         failures += 1
+    for file, value, true in CONSTANT_ROWS:
+        files = {"proto/transport/path_loss.cc": "constexpr double kX =\n    2 * 3;  // x\n",
+                 CONSTANTS: f"## {file}\n| `kX` | `{value}` of it | x | y |\n"}
+        if bool(with_files(files, breaches)) == true:
+            print(f"canary survived: constants: a row in {file} with {value}")
+            failures += 1
     for name, file, text in INNOCENTS:
         for _, line, what in breaches_of_one(file, text):
             print(f"innocent accused: {name}: line {line}: {what}")
@@ -375,20 +434,21 @@ def run_canaries():
     return 1 if failures else 0
 
 
-def with_one_file(file, text, question):
+def with_files(files, question):
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / file
-        path.parent.mkdir(parents=True)
-        path.write_text(text, encoding="utf-8")
+        for file, text in files.items():
+            path = pathlib.Path(folder) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         return question(pathlib.Path(folder))
 
 
 def breaches_of_one(file, text):
-    return with_one_file(file, text, breaches)
+    return with_files({file: text}, breaches)
 
 
 def has_wide_line(text):
-    return bool(with_one_file("proto/wire/a.cc", text, wide_lines))
+    return bool(with_files({"proto/wire/a.cc": text}, wide_lines))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ bool AckTracker::is_new(wire::PacketNumber number) const {
 }
 
 void AckTracker::record(TimePoint now, wire::PacketNumber number, bool ack_eliciting, bool congestion_mark) {
+  const auto& ranges = received_.intervals();
+  if (ranges.size() > kNewestRanges && number.value() < ranges[ranges.size() - kNewestRanges].begin)
+    acks_until_full_ = 0;
   received_.add(number.value(), number.value() + 1);
   if (received_.intervals().size() > kRangesMax)
     raise_floor(wire::PacketNumber(received_.intervals()[1].begin));
@@ -51,11 +54,12 @@ std::optional<wire::AckFrame> AckTracker::take_frame(TimePoint now, std::size_t 
   frame.received_at_us = to_us(largest_at_.time_since_epoch());
   frame.congestion_marks = congestion_marks_;
   const auto& intervals = received_.intervals();
-  for (auto at = intervals.rbegin(); at != intervals.rend() && frame.ranges.size() < wire::kAckRangesMax;
-       ++at)
+  const std::size_t most = acks_until_full_ > 0 ? kNewestRanges : wire::kAckRangesMax;
+  for (auto at = intervals.rbegin(); at != intervals.rend() && frame.ranges.size() < most; ++at)
     frame.ranges.push_back({wire::PacketNumber(at->begin), wire::PacketNumber(at->end - 1)});
   while (frame.ranges.size() > 1 && wire::ack_frame_size(frame) > room) frame.ranges.pop_back();
   if (wire::ack_frame_size(frame) > room) return std::nullopt;
+  acks_until_full_ = acks_until_full_ > 0 ? acks_until_full_ - 1 : kAcksPerFull - 1;
   due_at_ = kNever;
   unacknowledged_ = 0;
   return frame;

@@ -22,6 +22,11 @@ class AckTracker {
   static constexpr Duration kDelayMax = 25ms;
   // Ranges beyond this are forgotten, oldest first: a peer that never raises its floor costs no memory.
   static constexpr std::size_t kRangesMax = 8192;
+  // An acknowledgement tells the newest of them, all that a frame holds only each so many times, or when an
+  // older gap was filled: each range has been said many times before, and thin return channels carry little
+  // else. Often enough for a peer whose way back was gone for a moment to hear of all before it sends again.
+  static constexpr std::size_t kNewestRanges = 16;
+  static constexpr int kAcksPerFull = 4;
 
   // False: seen before, or too old to know; the packet must not be processed.
   [[nodiscard]] bool is_new(wire::PacketNumber number) const;
@@ -53,6 +58,7 @@ class AckTracker {
   std::uint64_t congestion_marks_ = 0;
   std::uint64_t eliciting_total_ = 0;
   int unacknowledged_ = 0;
+  int acks_until_full_ = 0;
   Duration delay_ = kDelayMin;
   TimePoint due_at_ = kNever;
 };

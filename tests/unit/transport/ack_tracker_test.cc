@@ -144,6 +144,18 @@ TEST_F(AckTrackerTest, AFrameHasAtMostTheAgreedRangesTheNewestOnes) {
   EXPECT_EQ(frame->ranges.front().last, PacketNumber(398));
 }
 
+TEST_F(AckTrackerTest, OldRangesAreSaidAgainNowAndThenOrWhenOneGrew) {
+  const auto said = [this] { return acks_.take_frame(now_, kPlenty)->ranges.size(); };
+  for (std::uint64_t n = 0; n < 40; ++n) receive(2 * n);
+  EXPECT_EQ(said(), 40u) << "all, at first";
+  for (int acks = 1; acks < AckTracker::kAcksPerFull; ++acks) EXPECT_EQ(said(), AckTracker::kNewestRanges);
+  EXPECT_EQ(said(), 40u);
+  receive(77);
+  EXPECT_EQ(said(), AckTracker::kNewestRanges) << "which tell of it";
+  receive(11);
+  EXPECT_EQ(said(), 38u) << "else a packet that came late is taken for lost";
+}
+
 TEST_F(AckTrackerTest, ItFitsTheRoomOrWaits) {
   for (std::uint64_t n = 0; n < 200; ++n) receive(2 * n);
   const auto frame = acks_.take_frame(now_, 40);

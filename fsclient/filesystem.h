@@ -164,8 +164,8 @@ class Filesystem {
   void flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done);
   // On the server's disk.
   void sync(Asker asker, Handle handle, bool data_only, Done<void> done);
-  // The last reference is gone. `flock_owner`: its flock goes with it.
-  void release(Handle handle, std::optional<std::uint64_t> flock_owner);
+  // The last reference is gone. `flocked`: its flock goes with it.
+  void release(Handle handle, bool flocked);
   void allocate(Asker asker, Handle handle, ByteCount offset, ByteCount length, std::uint32_t mode,
                 Done<void> done);
   void seek(Asker asker, Handle handle, ByteCount offset, std::uint32_t whence, Done<ByteCount> done);

@@ -42,6 +42,9 @@ void Filesystem::test_lock(Asker asker, Handle handle, NewLock lock, Done<schema
 void Filesystem::set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
+  // The kernel names the owner of a flock by the address of its open file, which another one may have as soon
+  // as that is closed; the unlock of the one that is closed may still be on its way then.
+  if (lock.flock) lock.owner = handle.value();
   if (auto usable = still_usable(*file); !usable && lock.type != F_UNLCK)
     return done(std::unexpected(usable.error()));
   if (in_log({file->inode}))
@@ -160,7 +163,7 @@ void Filesystem::send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, 
     send_lock({}, file, lock, false, [this, file, lock](const Result<schema::LockReply>&) {
       if (!lock.flock) note_unlocked(*file->inode, lock);
     });
-    // Its owner is gone: nobody's next lock is that one's.
+    // Its owner is gone, and no other has its number: nobody's next lock is that one's.
     if (lock.flock) note_unlocked(*file->inode, lock);
   });
 }

@@ -136,7 +136,7 @@ void Filesystem::open_to_read(const std::shared_ptr<WaitingOpen>& open) {
   if (!files_ahead_.wait_for(*open->inode, again)) {
     if (answer_here(open)) return;  // its bytes came between the two looks
     if (const auto opened = open_meanwhile(open->asker, open->inode, open->flags)) {
-      if (open->ended.exchange(true)) return release(opened->handle, std::nullopt);
+      if (open->ended.exchange(true)) return release(opened->handle, false);
       return open->done(*opened);
     }
     if (!open->ended.exchange(true)) send_open(open->asker, open->inode, open->flags, std::move(open->done));
@@ -159,7 +159,7 @@ bool Filesystem::answer_here(const std::shared_ptr<WaitingOpen>& open) {
   const std::optional<OpenReply> opened = open_here(open->inode, open->flags);
   if (!opened) return false;
   auto answer = [this, open, reply = *opened] {
-    if (open->ended.exchange(true)) return release(reply.handle, std::nullopt);
+    if (open->ended.exchange(true)) return release(reply.handle, false);
     open->done(reply);
   };
   if (opened->keep_cache) {
@@ -436,10 +436,10 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
       });
 }
 
-void Filesystem::release(Handle handle, std::optional<std::uint64_t> flock_owner) {
+void Filesystem::release(Handle handle, bool flocked) {
   const std::shared_ptr<OpenFile> file = files_.take(handle);
-  if (flock_owner)
-    unlock_behind_data(file, {.flock = true, .owner = *flock_owner, .type = F_UNLCK, .end = INT64_MAX});
+  if (flocked)
+    unlock_behind_data(file, {.flock = true, .owner = handle.value(), .type = F_UNLCK, .end = INT64_MAX});
   {
     const std::lock_guard lock(file->inode->mutex);
     std::erase(file->inode->open_files, file.get());

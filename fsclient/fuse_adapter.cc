@@ -419,7 +419,7 @@ void reply_open(fuse_req_t request, fuse_file_info file, const OpenReply& opened
   file.fh = opened.handle.value();
   file.keep_cache = opened.keep_cache;
   appends_whole(file);
-  if (fuse_reply_open(request, &file) == -ENOENT) filesystem.release(opened.handle, std::nullopt);
+  if (fuse_reply_open(request, &file) == -ENOENT) filesystem.release(opened.handle, false);
 }
 
 void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept {
@@ -443,7 +443,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
         info.keep_cache = created.open.keep_cache;
         appends_whole(info);
         if (fuse_reply_create(to, &entry, &info) != -ENOENT) return;
-        filesystem.release(created.open.handle, std::nullopt);
+        filesystem.release(created.open.handle, false);
         filesystem.forget(created.entry.node, 1);
       }));
 }
@@ -481,9 +481,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t, int data_only, fuse_file_info* fil
 }
 
 void on_release(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcept {
-  std::optional<std::uint64_t> flock_owner;
-  if (file->flock_release) flock_owner = file->lock_owner;
-  filesystem_of(request).release(handle_of(file), flock_owner);
+  filesystem_of(request).release(handle_of(file), file->flock_release != 0);
   fuse_reply_err(request, 0);
 }
 

@@ -18,8 +18,8 @@ namespace tusk::client {
 
 struct NewLock {
   bool flock = false;
-  std::uint64_t owner = 0;
-  std::uint32_t type = 0;  // F_RDLCK, F_WRLCK, F_UNLCK
+  std::uint64_t owner = 0;  // of a flock its Handle, else as the kernel names it
+  std::uint32_t type = 0;   // F_RDLCK, F_WRLCK, F_UNLCK
   std::uint64_t start = 0;
   std::uint64_t end = 0;  // inclusive
   bool wait = false;

@@ -104,7 +104,7 @@ class LeaseClient {
           [&](auto done) { filesystem_->read({}, opened->handle, 0, 1000, std::move(done)); });
       if (pieces)
         for (const SharedBytes& piece : *pieces) seen.content += as_text(piece.bytes);
-      filesystem_->release(opened->handle, std::nullopt);
+      filesystem_->release(opened->handle, false);
     }
     filesystem_->forget(entry->node, 1);
     return seen;
@@ -147,7 +147,7 @@ class LeaseClient {
       filesystem_->write({}, created->open.handle, 0, as_byte_span(what), false, std::move(done));
     });
     (void)wait<void>([&](auto done) { filesystem_->flush({}, created->open.handle, 0, std::move(done)); });
-    filesystem_->release(created->open.handle, std::nullopt);
+    filesystem_->release(created->open.handle, false);
     filesystem_->forget(created->entry.node, 1);
   }
   void chmod(const std::string& name, std::uint32_t mode) {

@@ -139,7 +139,7 @@ class Client : public testing::Test {
   }
   void close(Handle handle) {
     EXPECT_TRUE(flush(handle));
-    filesystem->release(handle, std::nullopt);
+    filesystem->release(handle, false);
     settle();
   }
 

@@ -330,7 +330,7 @@ TEST_F(Photograph, IsAskedForInTimeAlthoughEveryOpenWaits) {
       server.deliver();
       scheduler.run();
     }
-    filesystem->release((*opened)->value().handle, std::nullopt);
+    filesystem->release((*opened)->value().handle, false);
   }
   settle();
   EXPECT_EQ(opens(), 2u);

@@ -222,7 +222,7 @@ TEST_F(KeptBlocksTest, WhatIsWrittenAndNotTakenByTheServerIsNotStored) {
   (void)write(file, 300'000, "never there");
   EXPECT_EQ(text_of(finished(begin_read(file, 290'000, 1000))).size(), 1000u);
   EXPECT_FALSE(flush(file));
-  filesystem->release(file, std::nullopt);
+  filesystem->release(file, false);
   settle();
   server.fault = nullptr;
   mount();

@@ -306,7 +306,7 @@ TEST_F(Leased, AnotherServerProcessKeepsNone) {
 }
 
 TEST_F(Leased, OurOwnChangesKeepTheLease) {
-  filesystem->release(create("a"), std::nullopt);
+  filesystem->release(create("a"), false);
   settle();
   scheduler.advance(1min);
   EXPECT_EQ(lookup("a").node, last_node);

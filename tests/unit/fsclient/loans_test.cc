@@ -96,7 +96,7 @@ TEST_F(Lent, AttributesInAnswersToChangesAreNot) {
   auto changed = new_answer<AttributesReply>();
   filesystem->set_attributes({}, created.entry.node, std::nullopt, {.mode = 0600}, into(changed));
   EXPECT_LE(finished(changed)->lifetime, Loans::kUnsettled);
-  filesystem->release(created.open.handle, std::nullopt);
+  filesystem->release(created.open.handle, false);
 }
 
 TEST_F(Lent, WhatIsBeingWrittenIsNot) {
@@ -118,11 +118,11 @@ TEST_F(Lent, WhatWeChangeIsCalledBack) {
   server.put("a", "x");
   go_by(2s);
   EXPECT_EQ(attributes(kRootNode)->lifetime, Loans::kLoan);
-  filesystem->release(create("b"), std::nullopt);
+  filesystem->release(create("b"), false);
   settle();
   EXPECT_TRUE(called_back(kRootNode));
   kernel.attributes.clear();
-  filesystem->release(create("c"), std::nullopt);
+  filesystem->release(create("c"), false);
   settle();
   EXPECT_FALSE(called_back(kRootNode)) << "it has not been lent again";
 }
@@ -285,7 +285,7 @@ TEST_F(Lent, NamesThatAListingDoesNotTellAnyMoreAreCalledBack) {
   server.put("b", "x");
   (void)list(kRootNode);
   server.erase("a");
-  filesystem->release(create("c"), std::nullopt);  // so that it is listed anew
+  filesystem->release(create("c"), false);  // so that it is listed anew
   settle();
   (void)list(kRootNode);
   EXPECT_THAT(kernel.entries, testing::ElementsAre("a"));
@@ -315,7 +315,7 @@ TEST_F(Lent, ANewNameThatAPushOvertookIsNot) {
   server.deliver();
   const CreateReply created = *finished(made);
   EXPECT_EQ(created.entry.entry_lifetime, 0s);
-  filesystem->release(created.open.handle, std::nullopt);
+  filesystem->release(created.open.handle, false);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST_F(Knowing, AnAbsenceIsRememberedMoreBriefly) {
 
 TEST_F(Knowing, WhatWeMakeOurselvesIsKnownAtOnce) {
   EXPECT_EQ(lookup("a").node, NodeId());
-  filesystem->release(create("a"), std::nullopt);
+  filesystem->release(create("a"), false);
   EXPECT_EQ(lookup("a").node, last_node);
   auto removed = new_answer<void>();
   filesystem->remove({}, kRootNode, "a", false, into(removed));
@@ -79,7 +79,7 @@ TEST_F(Knowing, OurOwnChangeMakesAListingOld) {
   server.put("a", "x");
   const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   (void)list(directory, false);
-  filesystem->release(create("b"), std::nullopt);
+  filesystem->release(create("b"), false);
   EXPECT_EQ(list(directory, false), (std::vector<std::string>{".", "..", "a", "b"}));
   filesystem->close_directory(directory);
 }

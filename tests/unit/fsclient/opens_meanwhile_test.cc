@@ -67,7 +67,7 @@ TEST_F(LargeFile, ClosedAtOnceItIsClosedAtTheServerTooOnceThatHasOpenedIt) {
   const NodeId node = lookup("large").node;
   const auto file = open_alone(node);
   ASSERT_TRUE(file);
-  filesystem->release(*file, std::nullopt);
+  filesystem->release(*file, false);
   settle();
   EXPECT_EQ(opens(), 1u);
   EXPECT_EQ(closes(), 1u);
@@ -212,7 +212,7 @@ TEST_F(LargeFile, WhoOpensOneAfterTheOtherWaitsForTheServerInTheEnd) {
     filesystem->open({}, node, O_RDONLY, into(opened));
     if (!opened->has_value()) continue;
     ++alone;
-    filesystem->release((**opened)->handle, std::nullopt);
+    filesystem->release((**opened)->handle, false);
   }
   EXPECT_GT(alone, 10);
   EXPECT_LT(alone, kMany);
@@ -231,7 +231,7 @@ TEST_F(LargeFile, GoneBeforeTheServerCouldOpenItIsNotTakenForOneThatIsAllHere) {
   EXPECT_TRUE(take_back(push(server.node_of("large").handle(), true)));
   server.fault = [](const Request&) { return std::optional(Error{from_errno(ESTALE), "gone"}); };
   EXPECT_FALSE(attributes(node));
-  filesystem->release(*file, std::nullopt);
+  filesystem->release(*file, false);
 }
 
 TEST_F(LargeFile, IsOpenAtTheServerBeforeThisMountRemovesIt) {

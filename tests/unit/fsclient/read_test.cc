@@ -216,7 +216,7 @@ TEST_F(Reading, FetchesNobodyWaitsForAreGivenUpWithTheLastClose) {
     scheduler.run();
   }
   EXPECT_GT(server.waiting().size(), 4u);  // read ahead
-  filesystem->release(file, std::nullopt);
+  filesystem->release(file, false);
   EXPECT_TRUE(server.waiting().empty());
   settle();
 }
@@ -232,7 +232,7 @@ TEST_F(Reading, OfTwoThatHaveItOpenOneStopsReadingAhead) {
   }
   const auto far = begin_read(other, 30'000'000, 10);
   EXPECT_GT(server.waiting().size(), 4u);
-  filesystem->release(one, std::nullopt);
+  filesystem->release(one, false);
   EXPECT_THAT(server.waiting_kinds(), testing::ElementsAre(schema::Request::kRead));
   EXPECT_EQ(text_of(finished(far)), pattern(40'000'000).substr(30'000'000, 10));
 }

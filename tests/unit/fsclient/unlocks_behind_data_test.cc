@@ -56,6 +56,36 @@ TEST_F(UnlockBehindData, ItsOwnerWaitsUntilCallsFail) {
   settle();
 }
 
+// The kernel names the owner of a flock by an address, which the next open has as soon as it is free.
+TEST_F(UnlockBehindData, OfAFlockLeavesThatOfTheNextOpenWhichTheKernelNamesAlike) {
+  const NewLock held{.flock = true, .owner = 1, .type = F_WRLCK, .end = INT64_MAX};
+  const Handle next_open = open("a");
+  ASSERT_TRUE(finished(lock(held)));
+  write(file, 0, "under the lock");
+  filesystem->release(file, true);
+  scheduler.run();
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
+  file = next_open;
+  const auto next = lock(held);
+  const auto owner_asked_for = [this](std::uint32_t type) {
+    for (const auto& call : server.waiting())
+      if (call.request.message.has_lock() && call.request.message.lock().type() == type)
+        return call.request.message.lock().owner();
+    return std::uint64_t{0};
+  };
+  const std::uint64_t taken_by = owner_asked_for(F_WRLCK);
+  EXPECT_NE(taken_by, 0u);
+  server.answer();  // the data
+  scheduler.run();
+  const std::uint64_t given_back_by = owner_asked_for(F_UNLCK);
+  EXPECT_NE(given_back_by, 0u);
+  EXPECT_NE(given_back_by, taken_by);
+  EXPECT_TRUE(finished(next));
+  const schema::AttachRequest again = reattach(server.attached());
+  ASSERT_EQ(again.locks_size(), 1) << "what the mount would ask for again";
+  EXPECT_EQ(again.locks(0).owner(), taken_by);
+}
+
 TEST_F(UnlockBehindData, AFlockWaitsHereIfItMayWaitAtAll) {
   UnlocksBehindData unlocks;
   InodeTable inodes("root");

@@ -160,7 +160,7 @@ TEST_F(Writing, AnErrorThatOnlyAReaderCouldBeToldIsToldToWhoRenamesTheFile) {
     return r.has_write() ? std::optional<Error>({from_errno(ENOSPC), ""}) : std::nullopt;
   };
   write(file, 0, "lost");
-  filesystem->release(file, std::nullopt);  // a close that was interrupted
+  filesystem->release(file, false);  // a close that was interrupted
   scheduler.advance(WriteBehind::kDirtyAge);
   settle();
   EXPECT_EQ(flush(reader).error().code, from_errno(ENOSPC));
@@ -183,7 +183,7 @@ TEST_F(Writing, AFailureThatAWriterIsToldIsNoneThatNobodyWasTold) {
   };
   write(file, 0, "lost");
   EXPECT_FALSE(flush(file));
-  filesystem->release(file, std::nullopt);
+  filesystem->release(file, false);
   EXPECT_EQ(filesystem->untold_failures().count, 0u);
 }
 
@@ -196,7 +196,7 @@ TEST_F(Writing, SoIsOneThatCameBetweenTheLastCloseAndItsEnd) {
   write(file, 0, "mapped");
   scheduler.advance(WriteBehind::kDirtyAge);
   settle();
-  filesystem->release(file, std::nullopt);
+  filesystem->release(file, false);
   auto renamed = new_answer<void>();
   filesystem->rename({}, kRootNode, "a", kRootNode, "b", 0, into(renamed));
   EXPECT_EQ(finished(renamed).error().code, from_errno(ENOSPC));
@@ -401,7 +401,7 @@ TEST_F(Writing, ARestartOfTheServerIsAnErrorOnlyForLocksThatAreLost) {
   const schema::AttachRequest asked = reattach(again);
   ASSERT_EQ(asked.locks_size(), 1);
   EXPECT_TRUE(asked.locks(0).flock());
-  EXPECT_EQ(asked.locks(0).owner(), 1u);
+  EXPECT_EQ(asked.locks(0).owner(), file.value());
   EXPECT_THAT(filesystem->last_error().value().first,
               testing::HasSubstr("locks that the server had granted are lost"));
   EXPECT_EQ(reattach(again).locks_size(), 0);
@@ -472,7 +472,7 @@ TEST_F(Writing, SoDoesThatOfTheLastCloseOfALockedFile) {
                        into(locked));
   ASSERT_TRUE(finished(locked));
   write(file, 0, "under the lock");
-  filesystem->release(file, 1);
+  filesystem->release(file, true);
   scheduler.run();
   EXPECT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kWrite}));
   filesystem->handle_outage({ErrorCode::kTimedOut, "out of reach"});
@@ -510,7 +510,7 @@ TEST_F(Writing, ASynchronousWriteWaits) {
 TEST_F(Writing, TheCloseIsSentAfterTheLastWrite) {
   const Handle file = create("a");
   write(file, 0, "hello");
-  filesystem->release(file, std::nullopt);  // a close that was interrupted
+  filesystem->release(file, false);  // a close that was interrupted
   scheduler.run();
   EXPECT_EQ(server.open_files(), 1u);
   scheduler.advance(WriteBehind::kDirtyAge);

@@ -171,8 +171,8 @@ Result<void> copy_range(Call& call) {
                                                                  .target_offset = request.target_offset(),
                                                                  .length = length}));
   if (copied > 0) {
-    TUSK_TRY(strip_special_bits(call, *target.fd));
     call.mutated(request.target());
+    TUSK_TRY(strip_special_bits(call, *target.fd));
   }
   call.reply.mutable_copy_range()->set_copied(copied);
   TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(),

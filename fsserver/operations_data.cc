@@ -133,9 +133,9 @@ Result<void> write(Call& call) {
       TUSK_TRY(write_fully(*file.fd, offset, bytes.bytes, flags));
     }
   }
+  call.mutated(request.handle());
   TUSK_TRY(strip_special_bits(call, *file.fd));
   set_made_at(call, *file.fd, MadeTimes::kModification);
-  call.mutated(request.handle());
   call.reply.mutable_write()->set_offset(offset);
   TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, request.handle(), *file.fd));
   return {};
@@ -178,8 +178,8 @@ Result<void> allocate(Call& call) {
                     static_cast<off_t>(request.length())) != 0)
       return fail_errno("fallocate");
   }
-  TUSK_TRY(strip_special_bits(call, *file.fd));
   call.mutated(request.handle());
+  TUSK_TRY(strip_special_bits(call, *file.fd));
   TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *file.fd));
   return {};
 }

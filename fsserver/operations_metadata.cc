@@ -136,8 +136,8 @@ Result<void> setattr(Call& call) {
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*node));
   TUSK_TRY(apply(call, *node, request));
-  if (request.has_size() && !request.has_mode()) TUSK_TRY(strip_special_bits(call, *node));
   call.mutated(request.handle());
+  if (request.has_size() && !request.has_mode()) TUSK_TRY(strip_special_bits(call, *node));
   TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *node));
   return {};
 }

@@ -140,8 +140,8 @@ Result<void> open(Call& call) {
   const bool truncate = (request.flags() & O_TRUNC) != 0;
   TUSK_ASSIGN(Fd fd, open_node(found, access, truncate));
   if (truncate) {
-    TUSK_TRY(strip_special_bits(call, fd));
     call.mutated(request.handle());
+    TUSK_TRY(strip_special_bits(call, fd));
   }
   TUSK_TRY(finish_open(call, std::move(found), std::move(fd), access, false, std::move(place)));
   return add_read_ahead(call);

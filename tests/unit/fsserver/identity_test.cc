@@ -1,6 +1,8 @@
 // As whom the server acts: itself, another user, or whoever asks. Needs root; skipped otherwise.
 #include <linux/capability.h>
+#include <linux/fs.h>
 #include <sys/fsuid.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 
@@ -242,6 +244,55 @@ TEST_F(Identity, AWriteByOthersThanRootTakesTheSetUserIdBitAway) {
     EXPECT_EQ(written.attr().mode() & 07777, uid == 0 ? 06755u : 0755u);
     EXPECT_EQ(stat_of(name).st_mode & 07777, uid == 0 ? 06755u : 0755u);
   }
+}
+
+// chattr +a, as long as it lives.
+class AppendOnly {
+ public:
+  explicit AppendOnly(const std::filesystem::path& file) : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+    set_ = change([](int& flags) { flags |= FS_APPEND_FL; });
+  }
+  ~AppendOnly() {
+    if (set_) (void)change([](int& flags) { flags &= ~FS_APPEND_FL; });
+  }
+  AppendOnly(const AppendOnly&) = delete;
+  AppendOnly& operator=(const AppendOnly&) = delete;
+  [[nodiscard]] bool set() const { return set_; }
+
+ private:
+  bool change(const std::function<void(int&)>& how) const {
+    int flags = 0;
+    if (::ioctl(fd_.number(), FS_IOC_GETFLAGS, &flags) != 0) return false;
+    how(flags);
+    return ::ioctl(fd_.number(), FS_IOC_SETFLAGS, &flags) == 0;
+  }
+
+  Fd fd_;
+  bool set_ = false;
+};
+
+TEST_F(Identity, WhatIsChangedIsSaidToBeAlsoIfTheSetUserIdBitCannotBeTakenAway) {
+  write_file(dir_ / "file", "one");
+  ASSERT_EQ(::chmod((dir_ / "file").c_str(), 04755), 0);
+  const AppendOnly append_only(dir_ / "file");
+  if (!append_only.set()) GTEST_SKIP() << "no chattr +a here";
+  std::vector<std::string> mutated;
+  Server server(dir_.path(), {.mutated = [&](Export&, const std::vector<std::string>& nodes) {
+                  mutated.insert(mutated.end(), nodes.begin(), nodes.end());
+                }});
+  Mount mount(server);
+  const std::string file = mount.handle("file");
+  const std::uint64_t open_id = EXPECT_OK(mount.open(file, O_WRONLY)).reply.open().open_id();
+  EXPECT_ERROR(mount.append(file, open_id, "two"), err(EPERM));
+  EXPECT_EQ(read_file(dir_ / "file"), "onetwo");
+  EXPECT_EQ(mutated, (std::vector{file}));
+  schema::Request allocate;
+  allocate.mutable_allocate()->set_handle(file);
+  allocate.mutable_allocate()->set_open_id(open_id);
+  allocate.mutable_allocate()->set_length(100);
+  EXPECT_ERROR(mount.call(allocate), err(EPERM));
+  EXPECT_EQ(stat_of("file").st_size, 100);
+  EXPECT_EQ(mutated, (std::vector{file, file}));
 }
 
 TEST_F(Identity, RealShowsSecurityAttributes) {

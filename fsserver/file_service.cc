@@ -74,7 +74,7 @@ FileService::FileService(FileServiceOptions options)
   });
   file_housekeeper_ = std::jthread([this](const std::stop_token& stop) {
     keep_house(stop, [this] {
-      const bool locks_wait = locks_.retry();
+      const bool locks_wait = retry_locks();
       keep_files(io::now());
       return locks_wait ? kLockRetryEvery : kHousekeepingEvery;
     });
@@ -98,6 +98,27 @@ void FileService::keep_house(const std::stop_token& stop, const std::function<Du
     housekeeping_.wait(lock, stop, [&] { return began_ != seen; });
     --resting_;
   }
+}
+
+// Who was told that it holds a lock which a program on the server has by now learns that when it attaches
+// again.
+bool FileService::retry_locks() {
+  const bool wait = locks_.retry();
+  const auto robbed = locks_.take_robbed();
+  if (robbed.empty()) return wait;
+  std::vector<rpc::ConnectionId> concerned;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [connection, attachment] : attachments_)
+      if (!attachment->lane && robbed.contains(attachment->session->number()))
+        concerned.push_back(connection);
+  }
+  for (const rpc::ConnectionId connection : concerned) {
+    constexpr const char* kWhy = "a program on the server was quicker to lock a file";
+    spdlog::warn("a client is disconnected: {}", kWhy);
+    leases_.cut(connection, kWhy);
+  }
+  return wait;
 }
 
 // All that there is to keep comes from mounts, but for what a watch looks at when something has changed.
@@ -538,6 +559,7 @@ std::shared_ptr<ChangeWatch> FileService::watch_of(const Export& exported) {
 
 void FileService::housekeep(TimePoint now) {
   leases_.housekeep(now);
+  (void)retry_locks();
   keep_files(now);
 }
 

@@ -117,7 +117,8 @@ class FileService : public rpc::Service {
   // be disconnected. Cheap when no right has changed.
   [[nodiscard]] std::vector<rpc::ConnectionId> without_right(std::int64_t now_unix_s);
 
-  // Ends leases that are over and sessions that were away too long, lets go idle descriptors.
+  // Ends leases that are over and sessions that were away too long, tries locks again, lets go idle
+  // descriptors.
   void housekeep(TimePoint now);
 
   // Waits for the running calls; false if they take longer than `at_most`. Calls that come from now on stay
@@ -128,8 +129,10 @@ class FileService : public rpc::Service {
   [[nodiscard]] std::size_t sessions() const;
 
  private:
-  // All of housekeep() but the leases: it touches files.
+  // All of housekeep() but the leases and the locks: it touches files.
   void keep_files(TimePoint now);
+  // True: a program on the server is in the way of some.
+  bool retry_locks();
   // Calls `pass` about once a second, or as soon as it says; not while there is nothing to keep.
   void keep_house(const std::stop_token& stop, const std::function<Duration()>& pass);
   [[nodiscard]] bool nothing_to_keep();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <set>
+#include <utility>
 
 namespace tusk::server {
 namespace {
@@ -90,7 +91,9 @@ void LockTable::replace_range(File& file, const LockWanted& wanted) {
 }
 
 // The range is locked on the server as strongly as what the clients still hold in it.
-bool LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end) {
+bool LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end,
+                                  std::set<std::uint64_t>* robbed) {
+  using enum HostLock::Outcome;
   struct Holders {
     int reading = 0;
     int writing = 0;
@@ -102,7 +105,6 @@ bool LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start
     ++(changes[std::max(held.start, start)].*holders);
     if (held.end < end) --(changes[held.end + 1].*holders);
   }
-  bool done = true;
   Holders now;
   for (auto change = changes.begin(); change != changes.end(); ++change) {
     now.reading += change->second.reading;
@@ -112,22 +114,32 @@ bool LockTable::give_back_to_host(File& file, LockKind kind, std::uint64_t start
                                : now.reading > 0 ? LockType::kRead
                                                  : LockType::kUnlock;
     // Weakening or repeating what is held cannot be refused.
-    done &= file.host.apply(*file.node, kind, strongest, change->first, last) == HostLock::Outcome::kDone;
+    const auto outcome = file.host.apply(*file.node, kind, strongest, change->first, last);
+    if (outcome == kLeased) return false;  // each of the others would find that out by another open(2)
+    if (outcome != kInTheWay || robbed == nullptr) continue;
+    for (const Held& held : file.held)
+      if (held.kind == kind && held.start <= last && held.end >= change->first)
+        robbed->insert(held.owner.session);
   }
-  return done;
+  return true;
 }
 
-void LockTable::settle_with_host(File& file) {
+void LockTable::settle_with_host(File& file, Answers& answers) {
   const auto of = [](LockKind kind) { return [kind](const Held& held) { return held.kind == kind; }; };
   const bool writes = std::ranges::any_of(file.held, [](const Held& held) {
     return held.kind == LockKind::kPosix && held.type == LockType::kWrite;
   });
   const auto again = [&] { (void)give_back_to_host(file, LockKind::kPosix, 0, kLockEnd); };
   if (writes && !file.host.open_for_writing(*file.node, again)) return;
-  bool done = true;
+  std::set<std::uint64_t> robbed;
   for (const LockKind kind : {LockKind::kPosix, LockKind::kFlock})
-    if (std::ranges::any_of(file.held, of(kind))) done &= give_back_to_host(file, kind, 0, kLockEnd);
-  file.owes_host = !done;
+    if (std::ranges::any_of(file.held, of(kind)) && !give_back_to_host(file, kind, 0, kLockEnd, &robbed))
+      return;
+  file.owes_host = false;
+  if (robbed.empty()) return;
+  take_all_of(file, robbed);
+  robbed_.merge(robbed);
+  serve_waiting(file, answers);
 }
 
 bool LockTable::would_deadlock(const File& file, const LockWanted& wanted) const {
@@ -183,10 +195,13 @@ void LockTable::take_from_absent(File& file, const LockWanted& wanted) {
     if (!away_.contains(held.owner.session)) return;
     holders.insert(held.owner.session);
   }
-  // All that they have on the file: part of their locks would protect nothing.
+  take_all_of(file, holders);
+}
+
+void LockTable::take_all_of(File& file, const std::set<std::uint64_t>& sessions) {
   std::vector<Held> taken;
   std::erase_if(file.held, [&](const Held& held) {
-    if (!holders.contains(held.owner.session)) return false;
+    if (!sessions.contains(held.owner.session)) return false;
     taken.push_back(held);
     return true;
   });
@@ -521,18 +536,24 @@ bool LockTable::retry() {
     std::vector<FileKey> unused;
     for (auto& [key, file] : files_) {
       const auto host_blocked = [](const Waiter& waiter) { return waiter.blocked_by_host; };
-      if (file.owes_host) settle_with_host(file);
+      if (file.owes_host) settle_with_host(file, answers);
       still_waiting |= file.owes_host;
-      if (std::ranges::none_of(file.waiting, host_blocked)) continue;
-      serve_waiting(file, answers);
-      give_up_on_leases(file, answers);
-      still_waiting |= std::ranges::any_of(file.waiting, host_blocked);
+      if (std::ranges::any_of(file.waiting, host_blocked)) {
+        serve_waiting(file, answers);
+        give_up_on_leases(file, answers);
+        still_waiting |= std::ranges::any_of(file.waiting, host_blocked);
+      }
       if (file.held.empty() && file.waiting.empty()) unused.push_back(key);
     }
     for (const FileKey& key : unused) drop_if_unused(key);
   }
   answer_all(answers);
   return still_waiting;
+}
+
+std::set<std::uint64_t> LockTable::take_robbed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(robbed_, {});
 }
 
 void LockTable::drop_if_unused(FileKey key) {

@@ -91,7 +91,8 @@ class LockTable {
   void begin_grace();
   void end_grace();
   // A lock that its owner held when the server was restarted. EAGAIN when somebody is in the way after all; a
-  // lease is not: the lock is then taken on the server's own file by retry().
+  // lease is not: the lock is then taken on the server's own file by retry(), or lost to a program there that
+  // is quicker.
   [[nodiscard]] Result<void> reclaim(FileKey file, const SharedFd& node, const LockWanted& wanted,
                                      const std::shared_ptr<Quota>& payer);
 
@@ -118,6 +119,8 @@ class LockTable {
 
   // Tries again what a program on the server was in the way of. True: it still is.
   bool retry();
+  // Sessions that have been told that they hold what retry() has found lost since this was asked last.
+  [[nodiscard]] std::set<std::uint64_t> take_robbed();
 
   [[nodiscard]] std::size_t held() const;
   [[nodiscard]] std::size_t waiting() const;
@@ -159,13 +162,17 @@ class LockTable {
 
   [[nodiscard]] static const Held* conflict(const File& file, const LockWanted& wanted);
   [[nodiscard]] static std::size_t growth(const File& file, const LockWanted& wanted);
-  // False: a program on the server is in the way of some of what is held there.
-  static bool give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end);
-  static void settle_with_host(File& file);
+  // Whose lock a program on the server is in the way of goes to `robbed`. False: the file is leased; what is
+  // left was not tried.
+  static bool give_back_to_host(File& file, LockKind kind, std::uint64_t start, std::uint64_t end,
+                                std::set<std::uint64_t>* robbed = nullptr);
 
   // All below: with mutex_ held.
   // Takes the locks of sessions that are away, if they are all that is in the way.
   void take_from_absent(File& file, const LockWanted& wanted);
+  // All that these sessions have on the file: part of their locks would protect nothing.
+  void take_all_of(File& file, const std::set<std::uint64_t>& sessions);
+  void settle_with_host(File& file, Answers& answers);
   // nullopt: it has to wait.
   [[nodiscard]] std::optional<Result<void>> attempt(File& file, const LockWanted& wanted, How how);
   [[nodiscard]] std::size_t held_by(std::uint64_t session) const;
@@ -205,6 +212,7 @@ class LockTable {
   std::unordered_map<std::uint64_t, std::size_t> waiting_of_;  // likewise
   LockWaitId last_wait_{0};
   bool in_grace_ = false;
+  std::set<std::uint64_t> robbed_;
   std::vector<PutAside> put_aside_;
 };
 

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "mount.h"
+#include "mounts_with_leases.h"
 
 namespace tusk::server {
 namespace {
@@ -413,6 +413,27 @@ TEST_F(LocksAndLeases, ALockOfBeforeARestartIsKeptAndTakenOnTheServerWhenTheLeas
   EXPECT_TRUE(program_gets_a_lock());
 }
 
+TEST_F(LocksAndLeases, ALockOfBeforeARestartIsLostToAProgramThatIsQuickerWhenTheLeaseIsBack) {
+  table_.begin_grace();
+  EXPECT_TRUE(table_.reclaim(kFile, node_, wanted(1, kWrite, 0, 9), nullptr));
+  EXPECT_TRUE(table_.reclaim(kFile, node_, wanted(1, kRead, 50, 59), nullptr));
+  EXPECT_TRUE(table_.reclaim(kFile, node_, wanted(2, kWrite, 20, 29), nullptr));
+  table_.end_grace();
+  int waiting = 0;
+  (void)wait_lock(wanted(3, kWrite, 50, 59), waiting);
+  EXPECT_TRUE(table_.retry());
+  ASSERT_TRUE(lease(F_UNLCK));
+  LocalProgram quicker(dir_ / "file");
+  ASSERT_TRUE(quicker.lock(F_WRLCK, 5, 1));
+  EXPECT_FALSE(table_.retry());
+  EXPECT_FALSE(table_.holds(kFile, wanted(1, kWrite, 0, 9)));
+  EXPECT_FALSE(table_.holds(kFile, wanted(1, kRead, 50, 59))) << "part of its locks would protect nothing";
+  EXPECT_EQ(waiting, 0);
+  EXPECT_TRUE(table_.holds(kFile, wanted(2, kWrite, 20, 29)));
+  EXPECT_TRUE(quicker.lock(F_WRLCK, 0, 10)) << "taken there and not given back";
+  EXPECT_FALSE(quicker.lock(F_WRLCK, 20, 1));
+}
+
 TEST_F(Locks, ShareFlockWithProgramsOnTheServer) {
   LocalProgram program(dir_ / "file");
   ASSERT_TRUE(program.flock(LOCK_SH));
@@ -598,6 +619,30 @@ TEST_F(LocksAcrossARestart, AreWaitedForSoLongAndOnce) {
   Server third(dir_.path(), setup_);
   Mount other(third, {.session = std::string(kSessionIdBytes, 'o')});
   EXPECT_OK(other.call(lock(kWrite)));
+}
+
+TEST_F(LocksAcrossARestart, ThatAProgramTakesAfterItsLeaseAreToldToBeLost) {
+  const auto handler = ::signal(SIGIO, SIG_IGN);
+  const Fd program(::open((dir_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  if (::fcntl(program.number(), F_SETLEASE, F_RDLCK) != 0) GTEST_SKIP() << "there are no leases here";
+  Pushes clients;
+  Server second(dir_.path(), setup_);
+  second.service().reach_clients_by(&clients);
+  Mount back(second, holder({lock(kWrite).lock()}));
+  ASSERT_EQ(back.attached().locks_kept_size(), 1);
+  second.housekeep_after(1s);
+  EXPECT_TRUE(clients.cut.empty());
+  ASSERT_EQ(::fcntl(program.number(), F_SETLEASE, F_UNLCK), 0);
+  LocalProgram quicker(dir_ / "file");
+  ASSERT_TRUE(quicker.lock(F_WRLCK));
+  second.housekeep_after(1s);
+  EXPECT_EQ(clients.cut, (std::vector{back.connection()}));
+  back.reconnect();
+  back.attach();
+  EXPECT_TRUE(back.attached().resumed());
+  EXPECT_EQ(back.attached().locks_kept_size(), 0);
+  second.service().reach_clients_by(nullptr);
+  ::signal(SIGIO, handler);
 }
 
 TEST_F(LocksAcrossARestart, OfOneWhoNeverHadAnyAreNotGiven) {

@@ -340,7 +340,8 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
   const std::shared_ptr<Attachment> attachment = call->attachment;
   const Incoming incoming = call->incoming;
   const bool by_log = call->log.has_value();
-  std::vector<NodeChange> made;
+  // Whatever it ends with: it may have been made in part.
+  std::vector<NodeChange> made = foreseen->changes;
   attachment->watch->begin_own(foreseen->changes);
   // Before the answer: whoever asks because of it is told what is good for longer than once.
   carry_out(std::move(*call), [&](const std::vector<std::string>& changed) {
@@ -352,7 +353,6 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
     for (const std::string& handle : changed)
       if (std::ranges::find(foreseen->changes, handle, &NodeChange::handle) == foreseen->changes.end())
         unforeseen.push_back({.handle = handle, .data = true});
-    if (!changed.empty()) made = foreseen->changes;
     made.insert(made.end(), unforeseen.begin(), unforeseen.end());
     if (unforeseen.empty()) return;
     leases_.changed(unforeseen,
@@ -361,7 +361,7 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
   // Who gave it up, or has lost its connection, is not told by the answer. (A LOG is asked for again until it
   // is answered.)
   const bool untold = !by_log && (incoming->cancelled() || is_astray(*attachment));
-  if (untold && !made.empty()) leases_.changed(made);
+  if (untold) leases_.changed(made);
 }
 
 void FileService::carry_out(Admitted admitted, const Made& made) {

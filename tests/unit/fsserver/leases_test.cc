@@ -290,5 +290,52 @@ TEST_F(UnansweredWrite, IsNotToldToWhoGetsTheAnswer) {
   EXPECT_EQ(pushes.waiting(), 0u);
 }
 
+// Whoever asks for a change gives it up when it has just begun.
+class GivenUpAtItsBegin final : public ChangeWatch {
+ public:
+  explicit GivenUpAtItsBegin(std::shared_ptr<PendingCall>& call) : call_(call) {}
+  [[nodiscard]] schema::ChangeWatching kind() const override { return schema::WATCH_FANOTIFY; }
+  [[nodiscard]] bool watch_node(std::string_view, const Status&) override { return true; }
+  [[nodiscard]] bool watch_names(std::string_view, const Fd&) override { return true; }
+  void begin_own(const std::vector<NodeChange>&) override {
+    sent_.wait();
+    call_->cancel();
+  }
+  void note_sent() { sent_.count_down(); }
+
+ private:
+  std::shared_ptr<PendingCall>& call_;
+  std::latch sent_{1};
+};
+
+TEST(HalfAChange, IsToldToWhoHasGivenItUp) {
+  TempDir dir;
+  write_file(dir / "file", "one");
+  Pushes pushes;
+  std::shared_ptr<PendingCall> truncating;
+  GivenUpAtItsBegin* watch = nullptr;
+  Server server(dir.path(), {.watch = [&](Export&, ChangeWatch::Events) {
+                  auto made = std::make_unique<GivenUpAtItsBegin>(truncating);
+                  watch = made.get();
+                  return made;
+                }});
+  server.service().reach_clients_by(&pushes);
+  Mount mount(server, {.leases = true});
+  schema::Request request;
+  request.mutable_setattr()->set_handle(mount.handle("file"));
+  request.mutable_setattr()->set_size(1);
+  request.mutable_setattr()->set_uid(4321);  // refused on this mount, and only then
+  truncating = mount.start(request);
+  watch->note_sent();
+  EXPECT_ERROR(truncating->wait(), err(EPERM));
+  EXPECT_EQ(read_file(dir / "file"), "o");
+  const schema::InvalidateRequest push = pushes.wait_for(mount.connection());
+  ASSERT_EQ(push.items_size(), 1);
+  EXPECT_EQ(push.items(0).handle(), request.setattr().handle());
+  EXPECT_TRUE(push.items(0).data());
+  server.service().reach_clients_by(nullptr);
+  pushes.answer_all();
+}
+
 }  // namespace
 }  // namespace tusk::server

@@ -138,7 +138,7 @@ TEST_F(UntoldWrites, CountAlsoIfALaterWriterClosesLast) {
   const Handle killed = create("a");
   fail_to_write(killed);
   const Handle later = open("a");
-  filesystem->release(killed, std::nullopt);
+  filesystem->release(killed, false);
   EXPECT_EQ(untold(), 0u) << "the later one may be told, if more fails";
   close(later);
   EXPECT_EQ(untold(), 1u);
@@ -150,7 +150,7 @@ TEST_F(UntoldWrites, DoNotCountOnceOneOfTheWritersWasTold) {
   fail_to_write(one);
   EXPECT_FALSE(flush(other));
   const Handle later = open("a");
-  for (const Handle file : {one, other, later}) filesystem->release(file, std::nullopt);
+  for (const Handle file : {one, other, later}) filesystem->release(file, false);
   EXPECT_EQ(untold(), 0u);
 }
 

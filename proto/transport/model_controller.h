@@ -77,7 +77,8 @@ class ModelController final : public CongestionController {
   struct Overrun {
     std::uint64_t round = 0;  // the last one of what was sent before it was noticed; 0: there was none
     bool measured = false;    // what the line carries
-    TimePoint at{};           // when it was noticed
+    bool judged = false;      // whether it is the line that became narrow
+    TimePoint since{};        // the first acknowledgement after it was noticed
     ByteCount delivered = 0;  // until then
     Duration queue{};         // then
     Duration draining{};      // round trip of the round before, while that is drained; 0: it is not

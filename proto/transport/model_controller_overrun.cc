@@ -27,11 +27,13 @@ constexpr double kOverrunAlone = 0.8;
 constexpr double kDrainOverrun = 0.85;
 constexpr double kDrained = 0.95;  // of the round trip before: it does not become shorter any more
 constexpr std::uint64_t kDrainRounds = 16;
+// For trains, if the first ones told nothing.
+constexpr std::uint64_t kLateRounds = 2;
 
 }  // namespace
 
 bool ModelController::after_overrun() const {
-  return overrun_.round > 0 && round_ < overrun_.round + kBlindRounds;
+  return overrun_.round > 0 && !overrun_.judged && round_ < overrun_.round + kBlindRounds + kLateRounds;
 }
 
 void ModelController::sample_loss(const AckEvent& event) {
@@ -54,7 +56,7 @@ bool ModelController::overruns_already(const RttEstimator& rtt) const {
 
 void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t until) {
   if (state_ == State::kEmpty) enter(State::kSteady);
-  overrun_ = {.round = until, .at = now, .delivered = delivered_, .queue = queue};
+  overrun_ = {.round = until, .delivered = delivered_, .queue = queue};
   newest_loss_ = 0;
   puzzling_queue_ = {};
   untested_window_ = 0;
@@ -64,10 +66,16 @@ void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t
   emptied_at_ = now;
 }
 
-// Nothing is sent for half of what stands in the queue. What comes of it meanwhile is what the line carries.
+// Nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one acknowledgement
+// to another, is what the line carries.
 void ModelController::measure_overrun(TimePoint now) {
-  if (overrun_.measured || now < overrun_.at + overrun_.queue / 2 || delivered_ == overrun_.delivered) return;
-  believe_overrun(static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(now - overrun_.at));
+  if (overrun_.measured || delivered_ == overrun_.delivered) return;
+  if (overrun_.since == TimePoint()) {
+    overrun_.since = now;
+    overrun_.delivered = delivered_;
+  } else if (now >= overrun_.since + overrun_.queue / 2) {
+    believe_overrun(static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(now - overrun_.since));
+  }
 }
 
 void ModelController::believe_overrun(double rate) {
@@ -82,7 +90,9 @@ bool ModelController::end_overrun_round(TimePoint now, RttEstimator& rtt) {
   if (overrun_.round > 0) {
     if (round_ == overrun_.round + 1) trains_.clear();  // of packets that were lost
     const std::uint64_t over = overrun_.round + kBlindRounds;
-    if (round_ == over) learn_from_overrun();
+    if (round_ < over) return true;
+    if (after_overrun() && trains_.capacity() <= 0) return true;  // all lost a packet: the next ones may tell
+    if (!overrun_.judged) learn_from_overrun();
     if (overrun_.draining > Duration(0) && round_ <= over + kDrainRounds && drain_overrun(now, rtt))
       return true;
     overrun_.draining = {};
@@ -96,6 +106,7 @@ bool ModelController::end_overrun_round(TimePoint now, RttEstimator& rtt) {
 }
 
 void ModelController::learn_from_overrun() {
+  overrun_.judged = true;
   const double measured = trains_.capacity();
   trains_.clear();
   // Who has the line alone gets what it carries.

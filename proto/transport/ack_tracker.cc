@@ -17,9 +17,7 @@ bool AckTracker::is_new(wire::PacketNumber number) const {
 }
 
 void AckTracker::record(TimePoint now, wire::PacketNumber number, bool ack_eliciting, bool congestion_mark) {
-  const auto& ranges = received_.intervals();
-  if (ranges.size() > kNewestRanges && number.value() < ranges[ranges.size() - kNewestRanges].begin)
-    acks_until_full_ = 0;
+  oldest_new_ = std::min(oldest_new_, number.value());
   received_.add(number.value(), number.value() + 1);
   if (received_.intervals().size() > kRangesMax)
     raise_floor(wire::PacketNumber(received_.intervals()[1].begin));
@@ -54,12 +52,16 @@ std::optional<wire::AckFrame> AckTracker::take_frame(TimePoint now, std::size_t 
   frame.received_at_us = to_us(largest_at_.time_since_epoch());
   frame.congestion_marks = congestion_marks_;
   const auto& intervals = received_.intervals();
-  const std::size_t most = acks_until_full_ > 0 ? kNewestRanges : wire::kAckRangesMax;
-  for (auto at = intervals.rbegin(); at != intervals.rend() && frame.ranges.size() < most; ++at)
+  const std::size_t enough = acks_until_full_ > 0 ? kNewestRanges : wire::kAckRangesMax;
+  for (auto at = intervals.rbegin(); at != intervals.rend(); ++at) {
+    if (frame.ranges.size() == wire::kAckRangesMax) break;
+    if (frame.ranges.size() >= enough && at->end <= oldest_new_) break;
     frame.ranges.push_back({wire::PacketNumber(at->begin), wire::PacketNumber(at->end - 1)});
+  }
   while (frame.ranges.size() > 1 && wire::ack_frame_size(frame) > room) frame.ranges.pop_back();
   if (wire::ack_frame_size(frame) > room) return std::nullopt;
   acks_until_full_ = acks_until_full_ > 0 ? acks_until_full_ - 1 : kAcksPerFull - 1;
+  oldest_new_ = ~std::uint64_t{0};
   due_at_ = kNever;
   unacknowledged_ = 0;
   return frame;

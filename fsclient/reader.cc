@@ -85,7 +85,8 @@ bool Reader::comes_ahead(const FileState& file, Interval range) {
 }
 
 // A program that wants a page, say of a file that it has just opened, does not wait for the whole block that
-// is worth fetching: that follows in a call of its own.
+// is worth fetching: that follows in a call of its own, which is given up if
+// the file is closed meanwhile.
 void Reader::fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after) {
   Inode& inode = *file->inode;
   const auto fetch = [&](Interval wanted, ByteCount grain) {
@@ -96,8 +97,9 @@ void Reader::fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range
   const bool first = range.size() <= ReadAhead::kGrainNearby && !kept_.has_some_of(inode, range);
   if (!first || grain <= ReadAhead::kGrainNearby) return fetch(range, grain);
   fetch(range, ReadAhead::kGrainNearby);
-  fetch({range.begin / grain * grain, std::min(inode.size(), (range.end + grain - 1) / grain * grain)},
-        grain);
+  const Interval blocks{range.begin / grain * grain,
+                        std::min(inode.size(), (range.end + grain - 1) / grain * grain)};
+  fetch_ahead(file, {blocks}, after);
 }
 
 // The disk reads and checks whole blocks.

@@ -63,6 +63,20 @@ TEST_F(LargeFile, WhoWantsAPageDoesNotWaitForTheBlockAroundIt) {
   close(*file);
 }
 
+TEST_F(LargeFile, WhatFollowsAPageIsGivenUpWithTheLastClose) {
+  const auto file = open_alone(lookup("large").node);
+  ASSERT_TRUE(file);
+  const auto page = begin_read(*file, 0, 16 * kKiB);
+  while (!page->has_value()) {
+    server.answer();
+    scheduler.run();
+  }
+  EXPECT_THAT(server.waiting_kinds(), testing::Contains(Request::kRead));
+  filesystem->release(*file, false);
+  EXPECT_THAT(server.waiting_kinds(), testing::Not(testing::Contains(Request::kRead)));
+  settle();
+}
+
 TEST_F(LargeFile, ClosedAtOnceItIsClosedAtTheServerTooOnceThatHasOpenedIt) {
   const NodeId node = lookup("large").node;
   const auto file = open_alone(node);

@@ -59,7 +59,7 @@ namespace tusk::server {
 // Locks of one owner never conflict with each other.
 struct LockOwner {
   std::uint64_t session = 0;
-  std::uint64_t owner = 0;  // the client kernel's
+  std::uint64_t owner = 0;  // the client's: of its kernel, for a flock the open file's
   auto operator<=>(const LockOwner&) const = default;
 };
 

@@ -125,6 +125,7 @@ Result<void> write(Call& call) {
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*file.fd));
   const int flags = request.sync() ? RWF_DSYNC : 0;
   std::uint64_t offset = request.offset();
+  call.mutated(request.handle());  // also by what is written before a disk is full
   {
     const SparingReserve sparing(call.attachment().identity_real);
     if (request.append()) {
@@ -133,7 +134,6 @@ Result<void> write(Call& call) {
       TUSK_TRY(write_fully(*file.fd, offset, bytes.bytes, flags));
     }
   }
-  call.mutated(request.handle());
   TUSK_TRY(strip_special_bits(call, *file.fd));
   set_made_at(call, *file.fd, MadeTimes::kModification);
   call.reply.mutable_write()->set_offset(offset);

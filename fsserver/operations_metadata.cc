@@ -135,8 +135,9 @@ Result<void> setattr(Call& call) {
   const auto& request = call.request().setattr();
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*node));
-  TUSK_TRY(apply(call, *node, request));
-  call.mutated(request.handle());
+  const Result<void> applied = apply(call, *node, request);
+  if (applied || request.has_size()) call.mutated(request.handle());  // the size is changed first
+  TUSK_TRY(applied);
   if (request.has_size() && !request.has_mode()) TUSK_TRY(strip_special_bits(call, *node));
   TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *node));
   return {};

@@ -124,6 +124,7 @@ double ModelController::extra_window() const {
 }
 
 ByteCount ModelController::burst() const {
+  if (passes_overrun() && !overrun_.measured) return kBurstBytesMin;  // none, as far as may be
   if (sends_trains()) return train_bytes();
   const ByteCount least = siblings_fill() && others_.flows >= kCrowd && !contention_.insists()
                               ? kBurstBytesAmongOurs
@@ -188,7 +189,7 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   round_queue_.add({.rtt = event.rtt, .own_queue = queued_by(event), .after_pause = event.app_limited});
   sample_loss(event);
   if (overruns_already(rtt)) begin_overrun(event.now, rtt.queueing(), round_ + 1);
-  if (passes_overrun()) measure_overrun(event.now);
+  if (passes_overrun() && !overrun_.measured) measure_overrun(event);
   if (event.round_ended) end_round(event, rtt);
   const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
   const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
@@ -281,6 +282,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   ++round_;
   ++rounds_in_state_;
   round_queue_.end_round(rtt_min_, rtt.standing());
+  settle_overrun(event.now);
   if (state_ == State::kSteady && rounds_in_state_ == 1) judge_round_trip(event.now, rtt);
   if (state_ == State::kStartup) raise_startup_cap();
   // Old samples only make way for measurements: silence proves nothing.
@@ -516,9 +518,10 @@ void ModelController::enter(State state) {
     const double rate = state_ == State::kStartup ? std::max(rate_, started) : rate_;
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
-    untested_window_ = 0;
+    untested_window_ = newest_loss_ = 0;
     longer_path_.forget();
     free_rounds_ = 0;
+    climbing_ = false;
   }
   if (state_ == State::kStartup && state != State::kStartup) {
     remembered_ = 0;
@@ -549,6 +552,8 @@ void ModelController::handle_outage(TimePoint) {
   rate_ = bandwidth_ = capacity_ = guess;
   contention_ = {};
   overrun_ = {};
+  newest_loss_ = 0;
+  climbing_ = false;
   buffer_ = {};
   puzzling_queue_ = {};
   base_doubtful_ = false;

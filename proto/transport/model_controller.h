@@ -107,7 +107,8 @@ class ModelController final : public CongestionController {
   void sample_loss(const AckEvent& event);
   [[nodiscard]] bool overruns_already(const RttEstimator& rtt) const;
   void begin_overrun(TimePoint now, Duration queue, std::uint64_t until);
-  void measure_overrun(TimePoint now);
+  void measure_overrun(const AckEvent& event);
+  void settle_overrun(TimePoint now);
   void believe_overrun(double rate);
   // What is in flight was sent before it was noticed.
   [[nodiscard]] bool passes_overrun() const { return overrun_.round > 0 && round_ <= overrun_.round; }

@@ -27,6 +27,7 @@ constexpr double kOverrunAlone = 0.8;
 constexpr double kDrainOverrun = 0.85;
 constexpr double kDrained = 0.95;  // of the round trip before: it does not become shorter any more
 constexpr std::uint64_t kDrainRounds = 16;
+constexpr double kDrainedAlone = 0.65;  // of what the line carries, of which it sends 0.85
 // For trains, if the first ones told nothing.
 constexpr std::uint64_t kLateRounds = 2;
 
@@ -68,14 +69,22 @@ void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t
 
 // Nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one acknowledgement
 // to another, is what the line carries.
-void ModelController::measure_overrun(TimePoint now) {
-  if (overrun_.measured || delivered_ == overrun_.delivered) return;
-  if (overrun_.since == TimePoint()) {
-    overrun_.since = now;
+void ModelController::measure_overrun(const AckEvent& event) {
+  const ByteCount came = delivered_ - overrun_.delivered;
+  if (came > 0 && overrun_.since == TimePoint()) {
+    overrun_.since = event.now;
     overrun_.delivered = delivered_;
-  } else if (now >= overrun_.since + overrun_.queue / 2) {
-    believe_overrun(static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(now - overrun_.since));
+  } else if (came > 0 && event.now >= overrun_.since + overrun_.queue / 2) {
+    return believe_overrun(static_cast<double>(came) / to_seconds(event.now - overrun_.since));
   }
+  if (event.in_flight == 0) handle_outage(event.now);  // nothing is left that could tell
+}
+
+// However its rounds end: at the latest by what the round delivered, and without trains that told anything.
+void ModelController::settle_overrun(TimePoint now) {
+  if (overrun_.round == 0 || round_ <= overrun_.round) return;
+  if (!overrun_.measured) believe_overrun(std::max(kRateMin, round_goodput(now)));
+  if (round_ > overrun_.round + kBlindRounds + kLateRounds) overrun_.judged = true;
 }
 
 void ModelController::believe_overrun(double rate) {
@@ -128,7 +137,9 @@ bool ModelController::drain_overrun(TimePoint now, RttEstimator& rtt) {
     model_window_ = kDrainOverrun * bandwidth_ * to_seconds(round_trip);
     return true;
   }
-  if (to_seconds(rtt_min_) < kDrained * to_seconds(round_trip)) {
+  // Others that have come meanwhile keep a queue, too.
+  const bool alone = share_of(rate_) > kDrainedAlone && !siblings_fill();
+  if (alone && to_seconds(rtt_min_) < kDrained * to_seconds(round_trip)) {
     lengthen(now, rtt);
     base_doubtful_ = false;
   }

@@ -135,6 +135,7 @@ TEST(Fairness, SixteenFlowsAtOnce) {
     const double index = index_at_once(16, seed);
     sum += index;
     uneven += index < 0.7 ? 1 : 0;
+    EXPECT_GE(index, 0.35) << seed;
   }
   std::printf("  mean of %d runs: %.3f; below 0.7: %d\n", kSeeds, sum / kSeeds, uneven);
   EXPECT_LE(uneven, 2);

@@ -119,6 +119,60 @@ TEST(Handover, FromMiddleDownAndThenTenfold) {
   expect_kept(path.goodput_after({kGbit, 92ms, 0.0006}));
 }
 
+void become_narrow(SimNetwork& network, double loss) {
+  network.change_links([&](LinkParameters& to_server, LinkParameters& to_client) {
+    for (LinkParameters* link : {&to_server, &to_client}) {
+      link->rate = 100 * kMbit;
+      link->loss = loss;
+    }
+  });
+}
+
+// Seconds until `size` more are there; at most 30.
+double seconds_for(SimNetwork& network, ByteCount size) {
+  const Duration began = network.elapsed();
+  network.pairs()[0]->traffic().stream(size, 16 * kMiB, Kind::kFetch);
+  while (!network.pairs()[0]->traffic().idle() && network.elapsed() - began < 30s) network.run_for(10ms);
+  return to_seconds(network.elapsed() - began);
+}
+
+// Nothing tells what a line carries whose flight is over.
+TEST(Handover, WhoHasNothingMoreToSendWhenTheLineBecomesNarrowGoesOnLater) {
+  for (int tenth = 0; tenth < 12; ++tenth) {
+    SCOPED_TRACE(tenth);
+    SimNetwork network(symmetric_path(kGbit, 74ms, 0.0006, 74ms, 5));
+    network.join();
+    (void)seconds_for(network, 64 * kMiB);
+    network.pairs()[0]->traffic().stream(32 * kMiB, 32 * kMiB, Kind::kFetch);
+    network.run_for(100ms + tenth * 25ms);
+    become_narrow(network, 0.0013);
+    while (!network.pairs()[0]->traffic().idle() && network.elapsed() < 30s) network.run_for(10ms);
+    EXPECT_LT(network.elapsed(), 10s);
+    network.run_for(500ms);
+    const double seconds = seconds_for(network, 10 * kMiB);
+    std::printf("  %.2f s for 10 MiB, all after %.2f s\n", seconds, to_seconds(network.elapsed()));
+    EXPECT_LT(seconds, 2.5);
+  }
+}
+
+TEST(Handover, ALineThatIsGoneForAMomentAndThenNarrowIsUsedSoon) {
+  for (const Duration gone : {100ms, 300ms, 500ms, 700ms}) {
+    SCOPED_TRACE(to_seconds(gone));
+    SimNetwork network(symmetric_path(kGbit, 74ms, 0.0006, 74ms, 5));
+    network.join().traffic().stream(1000 * kGiB, 32 * kMiB, Kind::kFetch);
+    network.run_for(3s);
+    become_narrow(network, 1);
+    network.run_for(gone);
+    become_narrow(network, 0.0013);
+    network.run_for(2s);
+    const Shares shares(network, Role::kClient, Shares::Of::kBodies);
+    network.run_for(2s);
+    const double share = shares.rates()[0] / (100 * kMbit * 1434.0 / 1500);
+    std::printf("  gone for %.1f s: %.1f %% of the limit from 2 s on\n", to_seconds(gone), 100 * share);
+    EXPECT_GE(share, 0.85);
+  }
+}
+
 TEST(Handover, TheQueueOfALongerPathIsNone) {
   PathThatChanges path({100 * kMbit, 40ms, 0});
   expect_kept(path.goodput_after({100 * kMbit, 70ms, 0}));

@@ -128,6 +128,15 @@ class Rounds {
     controller.handle_ack(event, estimator_);
   }
 
+  // Known at once, in the middle of a round: nothing is in flight any more.
+  void lose_all(double bytes) {
+    now_ += 10ms;
+    AckEvent event;
+    event.now = now_;
+    event.lost_bytes = event.prior_in_flight = static_cast<ByteCount>(bytes);
+    controller.handle_ack(event, estimator_);
+  }
+
   ModelController controller;
 
  private:
@@ -344,6 +353,18 @@ TEST(ModelChange, AnOutageDuringATestForgetsTheWindowBeforeIt) {
     }
   }
   EXPECT_EQ(path.rounds.controller.state(), "steady");
+}
+
+// A line that became narrow is measured by what still comes. Where nothing does, waiting for it lasted until
+// a packet at the least rate there is was due: seconds.
+TEST(ModelChange, AFlightThatIsLostToTheLastPacketIsAnOutage) {
+  Rounds rounds;
+  for (int i = 0; i < 30; ++i) rounds.round(kGigabit);
+  for (int i = 0; i < 3; ++i) rounds.round(kGigabit / 10, 200ms);
+  ASSERT_EQ(rounds.controller.state(), "steady");
+  rounds.lose_all(kGigabit / 10);
+  EXPECT_EQ(rounds.controller.state(), "startup");
+  EXPECT_GT(rounds.controller.pacing_rate(), kGigabit / 50);
 }
 
 TEST(ModelStart, ALatePacketOnAnIdleLineEndsNothing) {

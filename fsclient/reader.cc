@@ -85,8 +85,7 @@ bool Reader::comes_ahead(const FileState& file, Interval range) {
 }
 
 // A program that wants a page, say of a file that it has just opened, does not wait for the whole block that
-// is worth fetching: that follows in a call of its own, which is given up if
-// the file is closed meanwhile.
+// is worth fetching: that follows in a call of its own, which is given up if the file is closed meanwhile.
 void Reader::fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after) {
   Inode& inode = *file->inode;
   const auto fetch = [&](Interval wanted, ByteCount grain) {

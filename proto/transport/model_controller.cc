@@ -84,6 +84,8 @@ constexpr int kPatienceRoundsMax = 64;
 constexpr Duration kFarAway = 10ms;
 
 constexpr double kGoodputWeight = 1.0 / 4;
+// Of what is delivered, as long as most of what is in flight is lost and not known to be.
+constexpr double kOverrunPacing = 0.75;
 
 // More loss beyond the path's own may be a full buffer, which stays as long whatever we do.
 constexpr double kQuietLoss = 0.01;

@@ -61,8 +61,6 @@ class ModelController final : public CongestionController {
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
   static constexpr int kPatienceRounds = 4;
-  // Of what is delivered, as long as most of what is in flight is lost and not known to be.
-  static constexpr double kOverrunPacing = 0.75;
 
   // So many others that they outvote one, that what they have together is what the line carries, and that it
   // matters how often each wakes up.
@@ -79,8 +77,8 @@ class ModelController final : public CongestionController {
     bool measured = false;    // what the line carries
     bool judged = false;      // whether it is the line that became narrow
     TimePoint since{};        // the first acknowledgement after it was noticed
-    ByteCount delivered = 0;  // until then
-    Duration queue{};         // then
+    ByteCount delivered = 0;  // until then, and before that when it was noticed
+    Duration queue{};         // when it was noticed
     Duration draining{};      // round trip of the round before, while that is drained; 0: it is not
   };
 

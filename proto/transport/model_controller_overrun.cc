@@ -22,6 +22,7 @@ constexpr double kNewestBytes = 500.0 * kUsualPacket;
 constexpr double kNewestHeld = 0.125;
 constexpr double kNewestLoss = 0.8;
 constexpr int kNewestQueues = 2;
+// Who had so much of the line before, or has so much of what trains say of it now, has it alone.
 constexpr double kOverrunAlone = 0.8;
 // Of what the line carries, a round: what it sends less shows the path when the queue is gone.
 constexpr double kDrainOverrun = 0.85;

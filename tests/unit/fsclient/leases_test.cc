@@ -517,17 +517,22 @@ class TwoWritesOnTheirWay : public Leased {
     server.execute(0);
     kernel.inodes.clear();
   }
-  // Others have written over what is on its way; whoever opens the file from now on sees that.
-  void expect_others_bytes() {
+  // The answer to the OPEN comes before those to the WRITEs.
+  Handle open_before_they_are_answered() {
     auto opened = new_answer<OpenReply>();
     filesystem->open({}, node, O_RDWR, into(opened));
     server.answer();
-    ASSERT_TRUE(opened->has_value() && **opened);
+    EXPECT_TRUE(opened->has_value() && **opened);
     server.deliver();
     server.deliver();
-    EXPECT_TRUE(read((**opened)->handle, 0, others.size()) == others);
+    return finished(opened)->handle;
+  }
+  // Others have written over what is on its way; whoever opens the file from now on sees that.
+  void expect_others_bytes() {
+    const Handle meanwhile = open_before_they_are_answered();
+    EXPECT_TRUE(read(meanwhile, 0, others.size()) == others);
     EXPECT_THAT(kernel.inodes, testing::Contains(node)) << "its pages may have ours";
-    close((**opened)->handle);
+    close(meanwhile);
     const Handle later = open("a", O_RDONLY);
     EXPECT_TRUE(read(later, 0, others.size()) == others);
     close(later);
@@ -545,16 +550,11 @@ class TwoWritesWithoutLease : public TwoWritesOnTheirWay {
 };
 
 TEST_F(TwoWritesOnTheirWay, WhoOpensTheFileMeanwhileTakesNothingFromIt) {
-  auto opened = new_answer<OpenReply>();
-  filesystem->open({}, node, O_RDWR, into(opened));
-  server.answer();
-  ASSERT_TRUE(opened->has_value() && **opened);
-  server.deliver();
-  server.deliver();
-  EXPECT_EQ(read((**opened)->handle, 0, ours.size()), ours);
+  const Handle meanwhile = open_before_they_are_answered();
+  EXPECT_EQ(read(meanwhile, 0, ours.size()), ours);
   EXPECT_EQ(server.seen(schema::Request::kRead), 0u);
   EXPECT_TRUE(kernel.inodes.empty());
-  close((**opened)->handle);
+  close(meanwhile);
   close(file);
 }
 

@@ -1,6 +1,7 @@
 #include "proto/transport/ack_tracker.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tusk::transport {
 namespace {
@@ -17,7 +18,7 @@ bool AckTracker::is_new(wire::PacketNumber number) const {
 }
 
 void AckTracker::record(TimePoint now, wire::PacketNumber number, bool ack_eliciting, bool congestion_mark) {
-  oldest_new_ = std::min(oldest_new_, number.value());
+  oldest_untold_ = std::min(oldest_untold_, number.value());
   received_.add(number.value(), number.value() + 1);
   if (received_.intervals().size() > kRangesMax)
     raise_floor(wire::PacketNumber(received_.intervals()[1].begin));
@@ -53,15 +54,18 @@ std::optional<wire::AckFrame> AckTracker::take_frame(TimePoint now, std::size_t 
   frame.congestion_marks = congestion_marks_;
   const auto& intervals = received_.intervals();
   const std::size_t enough = acks_until_full_ > 0 ? kNewestRanges : wire::kAckRangesMax;
+  const std::uint64_t oldest = std::min(oldest_untold_, oldest_told_once_);
   for (auto at = intervals.rbegin(); at != intervals.rend(); ++at) {
     if (frame.ranges.size() == wire::kAckRangesMax) break;
-    if (frame.ranges.size() >= enough && at->end <= oldest_new_) break;
+    if (frame.ranges.size() >= enough && at->end <= oldest) break;
     frame.ranges.push_back({wire::PacketNumber(at->begin), wire::PacketNumber(at->end - 1)});
   }
   while (frame.ranges.size() > 1 && wire::ack_frame_size(frame) > room) frame.ranges.pop_back();
   if (wire::ack_frame_size(frame) > room) return std::nullopt;
   acks_until_full_ = acks_until_full_ > 0 ? acks_until_full_ - 1 : kAcksPerFull - 1;
-  oldest_new_ = ~std::uint64_t{0};
+  const std::size_t left = intervals.size() - frame.ranges.size();
+  if (left == 0 || intervals[left - 1].end <= oldest_untold_)
+    oldest_told_once_ = std::exchange(oldest_untold_, kNone);
   due_at_ = kNever;
   unacknowledged_ = 0;
   return frame;

@@ -22,9 +22,9 @@ class AckTracker {
   static constexpr Duration kDelayMax = 25ms;
   // Ranges beyond this are forgotten, oldest first: a peer that never raises its floor costs no memory.
   static constexpr std::size_t kRangesMax = 8192;
-  // An acknowledgement tells what came since the last one and the newest of them, all that a frame holds only
-  // each so many times: the others have been said before, and thin return channels carry little else. Often
-  // enough for a peer whose way back was gone for a moment to hear of all before it sends again.
+  // An acknowledgement tells what came since the one before the last (that may be lost) and so many of the
+  // newest ranges, all that a frame holds only each so many times: the others have been said before, and thin
+  // return channels carry little else.
   static constexpr std::size_t kNewestRanges = 16;
   static constexpr int kAcksPerFull = 4;
 
@@ -59,7 +59,9 @@ class AckTracker {
   std::uint64_t eliciting_total_ = 0;
   int unacknowledged_ = 0;
   int acks_until_full_ = 0;
-  std::uint64_t oldest_new_ = ~std::uint64_t{0};  // since the last acknowledgement
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  std::uint64_t oldest_untold_ = kNone;     // that no acknowledgement has said
+  std::uint64_t oldest_told_once_ = kNone;  // that only the last one said
   Duration delay_ = kDelayMin;
   TimePoint due_at_ = kNever;
 };

@@ -94,11 +94,11 @@ void Reader::fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range
   };
   const ByteCount grain = grain_of(*file, range);
   const bool first = range.size() <= ReadAhead::kGrainNearby && !kept_.has_some_of(inode, range);
-  if (!first || grain <= ReadAhead::kGrainNearby) return fetch(range, grain);
-  fetch(range, ReadAhead::kGrainNearby);
   const Interval blocks{range.begin / grain * grain,
                         std::min(inode.size(), (range.end + grain - 1) / grain * grain)};
-  fetch_ahead(file, {blocks}, after);
+  if (!first || grain <= ReadAhead::kGrainNearby || room_ahead() < blocks.size()) return fetch(range, grain);
+  fetch(range, ReadAhead::kGrainNearby);
+  fetch_ahead(file, {blocks}, after, true);
 }
 
 // The disk reads and checks whole blocks.
@@ -186,12 +186,13 @@ ReadAheadAdvice Reader::observe(OpenFile& file, Interval range, bool waited) {
 }
 
 void Reader::fetch_ahead(const std::shared_ptr<OpenFile>& file, const std::vector<Interval>& ranges,
-                         Deferred& after) {
+                         Deferred& after, bool follows_page) {
   Inode& inode = *file->inode;
   for (const Interval& range : ranges) {
     for (auto& fetch :
          inode.file->data.begin_fetches(range, grain_of(*file, range), inode.size(), core_.call_max)) {
       fetch->read_ahead = true;
+      fetch->follows_page = follows_page;
       ahead_in_flight_ += fetch->range.size();
       start(file, std::move(fetch), after);
     }
@@ -268,7 +269,7 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   request.reply_body = fetch->target;
   const bool head = fetch->range.end <= kHeadMax && !core_.path.receives_slowly();
   const bool urgent = head || fetch->range.size() <= kInteractiveMax;
-  const bool interactive = urgent && !fetch->read_ahead;
+  const bool interactive = urgent && (!fetch->read_ahead || fetch->follows_page);
   request.priority = interactive ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
   const rpc::CallId id = core_.remote.transfer(
       std::move(request), schema::Reply::kRead, [this, file, fetch](Result<rpc::CallReply> reply) mutable {

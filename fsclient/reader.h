@@ -88,7 +88,7 @@ class Reader {
   void end(ReadOperation& op, Result<ReadPieces> result, Deferred& after);
   ReadAheadAdvice observe(OpenFile& file, Interval range, bool waited);
   void fetch_ahead(const std::shared_ptr<OpenFile>& file, const std::vector<Interval>& ranges,
-                   Deferred& after);
+                   Deferred& after, bool follows_page = false);
   void give_up(FileData& data, Interval range, Deferred& after);
   void start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after);
   void bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);

@@ -63,6 +63,23 @@ TEST_F(LargeFile, WhoWantsAPageDoesNotWaitForTheBlockAroundIt) {
   close(*file);
 }
 
+// Whoever goes on reading waits for it.
+TEST_F(LargeFile, WhatFollowsAPageDoesNotStandBehindLargeTransfers) {
+  const auto file = open_alone(lookup("large").node);
+  ASSERT_TRUE(file);
+  const auto page = begin_read(*file, 0, 16 * kKiB);
+  ByteCount asked = 0;
+  for (const auto& waiting : server.waiting()) {
+    const auto& read = waiting.request.message.read();
+    if (!waiting.request.message.has_read() || read.offset() >= kBlockSize) continue;
+    asked += read.length();
+    EXPECT_EQ(waiting.request.priority, rpc::Priority::kInteractive) << read.offset();
+  }
+  EXPECT_EQ(asked, kBlockSize);
+  settle();
+  close(*file);
+}
+
 TEST_F(LargeFile, WhatFollowsAPageIsGivenUpWithTheLastClose) {
   const auto file = open_alone(lookup("large").node);
   ASSERT_TRUE(file);

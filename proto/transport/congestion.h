@@ -54,7 +54,8 @@ class CongestionController {
 
   // A controller that finds that the path got longer tells the estimator (forget_minimum()).
   virtual void handle_ack(const AckEvent& event, RttEstimator& rtt) = 0;
-  // Several probe timeouts in a row went unanswered: the path was gone.
+  // Several probe timeouts in a row went unanswered: the path was gone. (A controller may find that by
+  // itself.)
   virtual void handle_outage(TimePoint now) = 0;
   // It is one of several flows that have together what one would have beside others: this part of it, 0 to 1.
   // May change at any time.

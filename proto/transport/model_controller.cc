@@ -128,7 +128,7 @@ double ModelController::extra_window() const {
 ByteCount ModelController::burst() const {
   if (passes_overrun() && !overrun_.measured) return kBurstBytesMin;  // none, as far as may be
   if (sends_trains()) return train_bytes();
-  const ByteCount least = siblings_fill() && others_.flows >= kCrowd && !contention_.insists()
+  const ByteCount least = siblings_fill() && others_.flows >= Siblings::kCrowd && !contention_.insists()
                               ? kBurstBytesAmongOurs
                               : kBurstBytesMin;
   return std::max(least, static_cast<ByteCount>(pacing_rate_ * kBurstSeconds));
@@ -138,7 +138,7 @@ ByteCount ModelController::burst() const {
 // of it, meet one another, and would again.
 ByteCount ModelController::probe_train() const {
   if (state_ != State::kStartup) return 0;
-  const bool crowd = siblings_ && siblings_->glance().around > kCrowd;
+  const bool crowd = siblings_ && siblings_->glance().around > Siblings::kCrowd;
   if (trains_.safe_rate() <= 0) return crowd ? 0 : train_bytes_min();
   return train_bytes() > train_bytes_min() ? train_bytes() : 0;
 }
@@ -369,7 +369,7 @@ void ModelController::grow_into_free_capacity() {
   if (free_rounds_ == 0) return trains_.clear();
   if (loss_.policed() || free_rounds_ < kFreeRounds) return;
   // Where the others do not come along it is no line that is free, but a machine that is busy.
-  if (others_.flows >= kCrowd && goodput_ > kAheadMost * even_rate()) return;
+  if (others_.flows >= Siblings::kCrowd && goodput_ > kAheadMost * even_rate()) return;
   model_window_ = std::max(model_window_, kFreeGrowth * rate_ * to_seconds(rtt_min_));
   if (!trains_.several() || trains_.safe_rate() < kWorthTaking * rate_) return;
   // Others may see it at the same time: up to a half at once, then twice as much.
@@ -554,7 +554,7 @@ void ModelController::handle_outage(TimePoint) {
   rate_ = bandwidth_ = capacity_ = guess;
   contention_ = {};
   overrun_ = {};
-  newest_loss_ = 0;
+  newest_loss_ = round_rate_ = 0;
   climbing_ = false;
   buffer_ = {};
   puzzling_queue_ = {};

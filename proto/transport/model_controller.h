@@ -62,10 +62,6 @@ class ModelController final : public CongestionController {
   static constexpr double kCapacityAgrees = 0.6;
   static constexpr int kPatienceRounds = 4;
 
-  // So many others that they outvote one, that what they have together is what the line carries, and that it
-  // matters how often each wakes up.
-  static constexpr int kCrowd = 4;
-
   struct RoundSample {
     std::uint64_t round;
     double rate;
@@ -76,8 +72,9 @@ class ModelController final : public CongestionController {
     std::uint64_t round = 0;  // the last one of what was sent before it was noticed; 0: there was none
     bool measured = false;    // what the line carries
     bool judged = false;      // whether it is the line that became narrow
-    TimePoint since{};        // the first acknowledgement after it was noticed
-    ByteCount delivered = 0;  // until then, and before that when it was noticed
+    TimePoint since{};        // the first acknowledgement after it was noticed, or after a pause
+    TimePoint until{};        // the newest one
+    ByteCount delivered = 0;  // until the first one, and before that when it was noticed
     Duration queue{};         // when it was noticed
     Duration draining{};      // round trip of the round before, while that is drained; 0: it is not
   };
@@ -106,6 +103,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool overruns_already(const RttEstimator& rtt) const;
   void begin_overrun(TimePoint now, Duration queue, std::uint64_t until);
   void measure_overrun(const AckEvent& event);
+  void end_measuring_overrun(TimePoint now);
   void settle_overrun(TimePoint now);
   void believe_overrun(double rate);
   // What is in flight was sent before it was noticed.

@@ -22,6 +22,9 @@ constexpr double kNewestBytes = 500.0 * kUsualPacket;
 constexpr double kNewestHeld = 0.125;
 constexpr double kNewestLoss = 0.8;
 constexpr int kNewestQueues = 2;
+// What comes after a longer pause (a quarter of that queue) came after the line was gone.
+constexpr Duration kPauseMin = 30ms;
+constexpr int kMeasuredLeast = 8;  // th of the queue that stood then, if nothing more comes
 // Who had so much of the line before, or has so much of what trains say of it now, has it alone.
 constexpr double kOverrunAlone = 0.8;
 // Of what the line carries, a round: what it sends less shows the path when the queue is gone.
@@ -68,23 +71,35 @@ void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t
   emptied_at_ = now;
 }
 
-// Nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one acknowledgement
-// to another, is what the line carries.
+// Next to nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one
+// acknowledgement to another, is what the line carries.
 void ModelController::measure_overrun(const AckEvent& event) {
   const ByteCount came = delivered_ - overrun_.delivered;
-  if (came > 0 && overrun_.since == TimePoint()) {
-    overrun_.since = event.now;
-    overrun_.delivered = delivered_;
-  } else if (came > 0 && event.now >= overrun_.since + overrun_.queue / 2) {
-    return believe_overrun(static_cast<double>(came) / to_seconds(event.now - overrun_.since));
+  if (came > 0 && event.acked_bytes > 0) {
+    if (event.now - overrun_.until > std::max(kPauseMin, overrun_.queue / 4)) {
+      overrun_.since = event.now;
+      overrun_.delivered = delivered_;
+    }
+    overrun_.until = event.now;
   }
-  if (event.in_flight == 0) handle_outage(event.now);  // nothing is left that could tell
+  const double meanwhile = kRateMin * to_seconds(rtt_min_ + overrun_.queue) + 2 * kUsualPacket;  // sent
+  const bool nothing_left = static_cast<double>(event.in_flight) <= meanwhile;
+  if (nothing_left || overrun_.until - overrun_.since >= overrun_.queue / 2) end_measuring_overrun(event.now);
 }
 
-// However its rounds end: at the latest by what the round delivered, and without trains that told anything.
+// What came is believed if it is more than what was sent meanwhile, over time enough. Else the line was gone.
+void ModelController::end_measuring_overrun(TimePoint now) {
+  const Duration time = overrun_.until - overrun_.since;
+  const double rate =
+      static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(std::max<Duration>(time, 1us));
+  if (time >= overrun_.queue / kMeasuredLeast && rate > 2 * kRateMin) return believe_overrun(rate);
+  handle_outage(now);
+}
+
+// However its rounds end: without having measured, and without trains that told anything.
 void ModelController::settle_overrun(TimePoint now) {
   if (overrun_.round == 0 || round_ <= overrun_.round) return;
-  if (!overrun_.measured) believe_overrun(std::max(kRateMin, round_goodput(now)));
+  if (!overrun_.measured) return end_measuring_overrun(now);
   if (round_ > overrun_.round + kBlindRounds + kLateRounds) overrun_.judged = true;
 }
 

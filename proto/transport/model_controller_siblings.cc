@@ -62,7 +62,7 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
 double ModelController::share_of_siblings() const {
   if (others_.rate_of_all <= 0) return 0;
   // Who alone takes it for more would not see that it is full.
-  const bool outvoted = others_.flows >= kCrowd && others_.capacity > 0;
+  const bool outvoted = others_.flows >= Siblings::kCrowd && others_.capacity > 0;
   const double line = outvoted ? others_.capacity : std::max(capacity_, others_.capacity);
   const double share = (others_.rate_of_all + goodput_) / line;
   const double lines_of_their_own = std::max(kTogetherMax, kTogetherMaxEach * (others_.flows + 1));
@@ -106,7 +106,7 @@ double ModelController::owed() const {
   if (!siblings_fill()) return 0;
   const double seconds = -others_.ahead / even_rate();
   // Of two one may want less than its part, for which the other would have to wait.
-  const double much = others_.flows >= kCrowd ? kCatchUpEach * std::abs(seconds) : 0;
+  const double much = others_.flows >= Siblings::kCrowd ? kCatchUpEach * std::abs(seconds) : 0;
   const double most = std::clamp(much, kCatchUpMost, kCatchUpMostMuch);
   return std::clamp(seconds / kCatchUpSeconds, -most, most);
 }
@@ -115,7 +115,8 @@ double ModelController::owed() const {
 // would take it, they insist on the same part each.
 void ModelController::share_evenly(Duration queue) {
   if (!siblings_fill()) return;
-  if (others_.flows >= kCrowd) capacity_ = std::max(capacity_, kCrowdHas * (others_.rate + goodput_));
+  if (others_.flows >= Siblings::kCrowd)
+    capacity_ = std::max(capacity_, kCrowdHas * (others_.rate + goodput_));
   const double even = (1 + owed()) * even_rate();
   // Without a queue nobody waits for what it would give, and a busy machine does not send what it would take.
   if (round_queue_.queue() < own_queue() / 2 && (even < goodput_ || filled_ < kFilled)) return;

@@ -7,7 +7,8 @@
 //
 // What each had is counted, as fair queueing does it (Parekh and Gallager, "A generalized processor sharing
 // approach to flow control", 1993): equal rates would leave those behind for ever that had less when all
-// began. Also those that began a little later than the first.
+// began. Also those that began a little later than the first. Who comes later begins with what the others had
+// on average.
 //
 // Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
 // several, flow_news.h those of several processes, which the host tells of each other that they send to.
@@ -28,6 +29,10 @@ class Siblings {
   Siblings(const Siblings&) = delete;
   Siblings& operator=(const Siblings&) = delete;
   virtual ~Siblings() = default;
+
+  // So many others that they outvote one, that what they have together is what the line carries, that it
+  // matters how often each wakes up, and that what one is given costs each of them next to nothing.
+  static constexpr int kCrowd = 4;
 
   // What a flow that has much to send knows of the path. Rates in bytes/s.
   struct News {
@@ -74,20 +79,23 @@ class Siblings {
     const void* name;
     News news;
     Duration longest{};    // round trip lately, with the queue: the newest ones are of other moments for each
-    double ahead = 0;      // bytes, to be seen beside those of the others
-    bool joined = false;   // since it was last silent
+    double had = 0;        // bytes, to be seen beside those of the others
+    double ahead = 0;      // of that, beyond its part of what all had
+    bool joined = false;   // one can say beside whose
+    bool returns = false;  // it was silent for a moment
     TimePoint began{};     // to have much to send, or those did with which its account goes
     ByteCount before = 0;  // delivered until it began
     TimePoint heard_of{};  // last, before it was silent and began anew
 
     void hear(const News& heard);
+    [[nodiscard]] double since_it_began() const { return static_cast<double>(news.delivered - before); }
     [[nodiscard]] Duration queue() const { return std::max(Duration(0), longest - news.base); }
   };
   struct Pair;
 
   Flow& find(const void* flow, const News& news);
   void join(Flow& mine);
-  void settle(Flow& mine, double had, Others& others);
+  void settle(Flow& mine, Others& others);
 
   TimePoint emptying_{};
   int around_ = 0;

@@ -22,7 +22,7 @@ class SiblingsTest : public testing::Test {
   }
 
   Siblings siblings_;
-  int names_[4];
+  int names_[6];
 };
 
 TEST_F(SiblingsTest, NobodyIsHisOwnSibling) {
@@ -170,10 +170,45 @@ TEST_F(SiblingsTest, WhoWasSilentIsOwedNothingAndOwesWhatItOwed) {
   told.now = at(2s);
   told.delivered = 100'000;
   EXPECT_DOUBLE_EQ(tell(0, told).ahead, 0) << "alone it owes nobody";
-  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, -250) << "half of what the other one owes";
-  told.now = at(5s);
+  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, 0) << "of two it is owed nothing";
+
+  auto back = news(2s);
+  back.delivered = 600;
+  EXPECT_DOUBLE_EQ(tell(1, back).ahead, 300);
+  told.now = at(3s);
   tell(0, told);
-  EXPECT_DOUBLE_EQ(tell(1, news(5s)).ahead, 0);
+  back.now = at(3s);
+  EXPECT_DOUBLE_EQ(tell(1, back).ahead, 300) << "but owes what it owed";
+  told.now = at(6s);
+  tell(0, told);
+  back.now = at(6s);
+  EXPECT_DOUBLE_EQ(tell(1, back).ahead, 0) << "for a moment";
+}
+
+// In a crowd the machine may have kept it from running, and what it is given costs the others little.
+TEST_F(SiblingsTest, WhoWasSilentInACrowdIsOwedWhatItWas) {
+  auto told = news();
+  for (int flow = 0; flow < 6; ++flow) tell(flow, told);
+  told.delivered = 600;
+  for (int flow = 0; flow < 5; ++flow) tell(flow, told);
+  EXPECT_DOUBLE_EQ(tell(5, news()).ahead, -500);
+  told.now = at(4s);
+  told.delivered = 100'000;
+  for (int flow = 0; flow < 5; ++flow) tell(flow, told);
+  EXPECT_NEAR(tell(5, news(4s)).ahead, -500, 1e-6);
+}
+
+// Whatever it saw of them at first: only some of them, or none.
+TEST_F(SiblingsTest, WhoBeganWithOthersIsComparedWithAllThatItHad) {
+  auto mistaken = news();
+  mistaken.capacity *= 10;
+  tell(0, news());
+  tell(1, mistaken);
+  mistaken.delivered = 1000;
+  EXPECT_EQ(tell(1, mistaken).flows, 0);
+  auto told = news();
+  told.delivered = 1000;
+  EXPECT_DOUBLE_EQ(tell(1, told).ahead, 500);
 }
 
 // 8 s of its part, 200 of 400 Mbit/s.

@@ -63,6 +63,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
         {"send_bytes_per_s", path.send_bandwidth},
         {"receive_bytes_per_s", path.receive_bandwidth},
         {"loss", path.loss},
+        {"cipher", path.cipher},
         {"mtu", path.mtu},
         {"bytes_sent", path.bytes_sent},
         {"bytes_received", path.bytes_received},
@@ -190,6 +191,8 @@ std::string describe(const Json& json) {
   row("bandwidth", fmt::format("{} out, {} in", rate_text(number(path, "send_bytes_per_s")),
                                rate_text(number(path, "receive_bytes_per_s"))));
   row("loss", fmt::format("{:.2f} %", number(path, "loss") * 100));
+  // An older daemon does not say.
+  if (const auto cipher = path.value("cipher", ""); !cipher.empty()) row("encryption", cipher);
   row("packet size", fmt::format("{:.0f} bytes", number(path, "mtu")));
   row("read", fmt::format("{}, {} of it from the cache", size_text(number(json, "read_bytes")),
                           share_text(number(json, "read_cached_bytes"), number(json, "read_bytes"))));

@@ -32,8 +32,9 @@
 //   silent_s           for how long the server has owed an answer and sent nothing; 0 when it owes none
 //   mounted_s          since the mount
 //   path               object: address, rtt_s, rtt_min_s, queueing_delay_s, send_bytes_per_s,
-//                      receive_bytes_per_s, loss (fraction), mtu, bytes_sent, bytes_received,
-//                      packets_sent, packets_received, packets_lost, reconnects, calls_in_flight
+//                      receive_bytes_per_s, loss (fraction), cipher (that of packets), mtu, bytes_sent,
+//                      bytes_received, packets_sent, packets_received, packets_lost, connections,
+//                      reconnects, calls_in_flight
 //   read_bytes         by programs, from the daemon; the kernel's own cache is in front of it
 //   read_cached_bytes  of these, without waiting for the server
 //   fetched_bytes      file data from the server

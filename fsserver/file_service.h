@@ -80,8 +80,8 @@ struct FileServiceOptions {
   // leases.
   std::function<std::unique_ptr<ChangeWatch>(Export&, ChangeWatch::Events)> watch;
   LeaseLimits leases;
-  // After each successful mutation, on its worker thread, before the reply: the export and the handles
-  // of the nodes that changed.
+  // After each mutation, on its worker thread, before the reply: the export and the handles of the nodes
+  // that changed. Also after a WRITE or a truncation that failed, which may have been made in part.
   std::function<void(Export&, const std::vector<std::string>& handles)> mutated;
 };
 

@@ -24,6 +24,7 @@ class SendKeys {
   SendKeys(PacketCipher cipher, const Secret& traffic_secret)
       : SendKeys(cipher, traffic_secret, key_limits(cipher)) {}
 
+  [[nodiscard]] PacketCipher cipher() const { return cipher_; }
   // The bit for the header of the next packet to seal.
   [[nodiscard]] bool key_phase() const { return (generation_ & 1) != 0; }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }

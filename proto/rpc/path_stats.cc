@@ -16,6 +16,7 @@ PathStats path_stats(const SecureConnection& connection, std::string peer_addres
   stats.receive_bandwidth = from.receive_bandwidth;
   stats.receive_best = from.receive_best;
   stats.loss = from.loss;
+  stats.cipher = crypto::packet_cipher_name(connection.cipher());
   stats.mtu = from.datagram_size;
   stats.bytes_sent = from.bytes_sent;
   stats.bytes_received = from.bytes_received;

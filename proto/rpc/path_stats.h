@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "proto/base/strong_int.h"
 #include "proto/base/time.h"
@@ -19,8 +20,9 @@ struct PathStats {
   double receive_bandwidth = 0;  // bytes/s lately received, highest of the last seconds
   double receive_best = 0;       // bytes/s that came for some round trips, at best; over the main connection
   double loss = 0;               // fraction of sent packets lost lately
-  std::uint32_t mtu = 0;         // largest UDP payload known to pass, bytes
-  ByteCount bytes_sent = 0;      // UDP payload
+  std::string_view cipher;  // what packets are sealed with, "AES-256-GCM"; empty before there was a handshake
+  std::uint32_t mtu = 0;    // largest UDP payload known to pass, bytes
+  ByteCount bytes_sent = 0;  // UDP payload
   ByteCount bytes_received = 0;
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;

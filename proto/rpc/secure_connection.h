@@ -93,6 +93,7 @@ class SecureConnection {
   [[nodiscard]] const DropCounters& drops() const { return drops_; }
   // How often this side has changed its sending key. Only when established.
   [[nodiscard]] std::uint64_t key_generation() const { return send_keys_->generation(); }
+  [[nodiscard]] crypto::PacketCipher cipher() const { return send_keys_->cipher(); }
   // Where the next packet's number will be: a peer's address only follows its newest packet.
   [[nodiscard]] bool last_was_newest() const { return last_was_newest_; }
 

@@ -115,13 +115,14 @@ def tusk_cell(direction, size):
                     machine = busy_seconds() - machine
                     after = {side: cpu_seconds(pids) for side, pids in sides.items()}
                 peak = {side: memory_kib(pids) >> 10 for side, pids in sides.items()}
+                cipher = mount.status()["path"]["cipher"]
                 if direction == OUT:
                     check_read(mount, "far", wanted)
                 else:
                     check_digest(folder / "export" / "copy", wanted)
         what = "read" if direction == OUT else "write"
         cell.add(f"tusk, {what} through the mount", size * 8e-6 / seconds, "Mbit/s",
-                 at_least=READ_GOAL if direction == OUT else WRITE_GOAL, note=size_text(size))
+                 at_least=READ_GOAL if direction == OUT else WRITE_GOAL, note=f"{size_text(size)}, {cipher}")
         for side in sides:
             user, kernel = (per_gib(b - a, size) for a, b in zip(before[side], after[side]))
             cell.add(f"tusk, {what}, {side}", user + kernel, "CPU s/GiB",

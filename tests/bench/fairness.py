@@ -4,11 +4,12 @@
 
 In the simulator at 100 Mbit/s and 50 ms, and on the emulator at 100 Mbit/s and 50 ms with real TCP (iperf3) beside a
 read through a mount:
-  alone         the standing queue, whatever the buffer: at most 20 ms
+  alone         the standing queue, whatever the buffer: at most 20 ms; mounted by the emulator's account
   joining       n flows: Jain's index from 20 round trips after the last joined on, over 2 s and over the 6 s after, at least 0.95
   beside        one CUBIC or BBR flow, buffers of 0.5, 1 and 4 BDP, whoever was first: both at least 35 % of the line
   interactive   the round trip of somebody else's packets grows by at most 20 ms
-  background    yields: two round trips after a start beside it has filled the line it has 5 % of it at most
+  background    yields: two round trips after a start beside it has filled the line it has 5 % of it at most; mounted
+                at most 10 % beside TCP
   short         a policer at half the rate, and a buffer of 0.1 BDP: 90 % of the limit, less than 3 % lost
 """
 
@@ -16,6 +17,7 @@ import concurrent.futures
 import dataclasses
 import statistics
 import sys
+import tempfile
 import time
 
 from lib import baselines, drawing, simulator
@@ -23,7 +25,7 @@ from lib.lines import Line
 from lib.measuring import make_random_file, memory_folder
 from lib.mounts import mounted
 from lib.results import Session, common_arguments
-from lib.series import percentile, rate_between, rates, read_for
+from lib.series import percentile, rate_between, rates, read_for, read_series
 from harness import HarnessError, wait_until
 
 RTT_MS = 50
@@ -31,12 +33,14 @@ LINE = Line(rate=100, rtt=RTT_MS)
 QUEUE_GOAL_MS = 20
 JAIN_GOAL = 0.95
 SHARE_GOAL = 35
+BACKGROUND_GOAL = 10  # percent of the line
 BUFFERS = (0.5, 1, 4)  # BDP
 LONE_BUFFERS = (0.1, 0.5, 1, 4, 20)
 FLOWS, QUICK_FLOWS = (2, 4, 8, 16), (2, 8)
 LIMIT_GOAL, LOST_GOAL = 90, 3
 BESIDE_SECONDS, QUICK_BESIDE_SECONDS = 60, 30
 FIRST_SECONDS = 5  # the one that was first is alone for so long
+START_SECONDS = 3  # of a read alone
 SETTLING_SECONDS = 10  # until shares are judged
 
 
@@ -137,6 +141,19 @@ def short(name, line, limit_mbit, size):
 # --- On the emulator --------------------------------------------------------------------------------
 
 
+def intervals_of(report, began):
+    """(start, end, Mbit/s) of what iperf3, started at `began`, says of each second."""
+    return [(began + part["sum"]["start"], began + part["sum"]["end"], part["sum"]["bits_per_second"] / 1e6)
+            for part in report["intervals"]]
+
+
+def shares_of(line, read, report, began, start, seconds):
+    """Ours and TCP's, in percent of the line, in the seconds from `start` on."""
+    ours = rate_between(read["times"], read["bytes"], start, start + seconds)
+    inside = [mbit for first, last, mbit in intervals_of(report, began) if first >= start and last <= start + seconds]
+    return ours / line.rate * 100, (statistics.mean(inside) if inside else 0.0) / line.rate * 100
+
+
 def mounted_beside(control, bdp, seconds):
     """A TCP flow that is there for the whole time; the read begins when it runs."""
     def measure(cell):
@@ -152,15 +169,54 @@ def mounted_beside(control, bdp, seconds):
                 read = read_for(mount.path / "far", folder / "export" / "far", total, 0.05)
                 report = tcp.result(total + 60)[1]
         start = read["times"][0] + FIRST_SECONDS + SETTLING_SECONDS
-        ours = rate_between(read["times"], read["bytes"], start, start + seconds) / line.rate * 100
-        intervals = [(began + part["sum"]["start"], began + part["sum"]["end"], part["sum"]["bits_per_second"] / 1e6)
-                     for part in report["intervals"]]
-        inside = [mbit for first, last, mbit in intervals if first >= start and last <= start + seconds]
-        theirs = statistics.mean(inside) / line.rate * 100 if inside else 0.0
+        ours, theirs = shares_of(line, read, report, began, start, seconds)
         cell.details["ours"] = rates(read["times"], read["bytes"], 0.5)
-        cell.details["theirs"] = [[(first + last) / 2 - read["times"][0], mbit] for first, last, mbit in intervals]
+        cell.details["theirs"] = [[(first + last) / 2 - read["times"][0], mbit]
+                                  for first, last, mbit in intervals_of(report, began)]
         add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, TCP first", ours, theirs,
                  f"over {seconds} s")
+    return measure
+
+
+def mounted_alone(bdp, seconds):
+    """The queue by the emulator's account, while a read fills the line."""
+    def measure(cell):
+        line = with_buffer(bdp)
+        size = int(line.rate * (seconds + 10) * 1e6 / 8)
+        with memory_folder(size) as folder, tempfile.NamedTemporaryFile() as series:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(line, folder / "export", series=series.name, series_interval="10ms") as (wan, _, mount):
+                began = wan.stats()["elapsed_s"]
+                read = read_for(mount.path / "far", folder / "export" / "far", seconds, 0.05)
+            queues = [row["ba_queue_ms"] for row in read_series(series.name)
+                      if began + START_SECONDS <= row["time_s"] <= began + seconds]
+        ours = rate_between(read["times"], read["bytes"], read["times"][0] + START_SECONDS, read["times"][-1])
+        cell.add(f"mounted, alone, buffer of {bdp:g} BDP: standing queue", percentile(queues, 99), "ms",
+                 at_most=QUEUE_GOAL_MS, note=f"p99 of {len(queues)} looks; median {statistics.median(queues):.1f}, most "
+                                             f"{max(queues):.1f}; {ours / line.limit:.0%} of the limit")
+    return measure
+
+
+def mounted_background(control, seconds):
+    """TCP that begins beside a read through a mount of the background priority."""
+    def measure(cell):
+        line = with_buffer(1)
+        total = FIRST_SECONDS + SETTLING_SECONDS + seconds
+        size = int(line.rate * (total + 10) * 1e6 / 8)
+        with memory_folder(size) as folder:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(line, folder / "export", mount_options=["background"]) as (wan, _, mount), \
+                    concurrent.futures.ThreadPoolExecutor(1) as pool:
+                reading = pool.submit(read_for, mount.path / "far", folder / "export" / "far", total, 0.05)
+                time.sleep(FIRST_SECONDS)
+                began = time.monotonic()
+                report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
+                read = reading.result(total + 60)
+        alone = rate_between(read["times"], read["bytes"], read["times"][0] + START_SECONDS, began)
+        ours, theirs = shares_of(line, read, report, began, began + SETTLING_SECONDS, seconds)
+        cell.add(f"mounted, background, once TCP {control.upper()} is beside it", ours, "% of the line",
+                 at_most=BACKGROUND_GOAL, note=f"TCP {theirs:.1f}; the background alone before {alone / line.rate:.0%}; over "
+                                               f"{seconds} s")
     return measure
 
 
@@ -174,10 +230,10 @@ def interactive(bdp, seconds):
             with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
                 bare = statistics.median(wan.ping(20, 0.02))
                 read = pool.submit(read_for, mount.path / "far", folder / "export" / "far", seconds, 0.05)
-                time.sleep(3)
+                time.sleep(START_SECONDS)
                 beside_it = wan.ping(int((seconds - 5) / (0.05 + bare / 1e3)), 0.05)
                 result = read.result(seconds + 60)
-        ours = rate_between(result["times"], result["bytes"], result["times"][0] + 3, result["times"][-1])
+        ours = rate_between(result["times"], result["bytes"], result["times"][0] + START_SECONDS, result["times"][-1])
         cell.add(f"mounted, buffer of {bdp:g} BDP: an interactive flow's round trip grows by", percentile(beside_it, 99)
                  - bare, "ms", at_most=QUEUE_GOAL_MS,
                  note=f"p99 of {len(beside_it)}; median {statistics.median(beside_it) - bare:.1f}; a read has "
@@ -250,11 +306,14 @@ def main():
     if "mounted" not in arguments.skip:
         if "iperf3" in baselines.missing():
             print(f"beside TCP: {baselines.missing()['iperf3']}")
+        for bdp in () if tiny else (0.5, 1, 4):
+            cell(f"mounted alone, {bdp:g} BDP", mounted_alone(bdp, 15))
         for bdp in (1,) if tiny else (1, 4):
             cell(f"interactive, {bdp:g} BDP", interactive(bdp, 7 if tiny else 15))
         for control in () if tiny or "iperf3" in baselines.missing() else baselines.CONTROLS:
             for bdp in BUFFERS[1:2] if quick else BUFFERS:
                 cell(f"mounted beside {control}, {bdp:g} BDP", mounted_beside(control, bdp, seconds))
+            cell(f"mounted background, {control}", mounted_background(control, 10))
         for name, line, limit in () if tiny else SHORT:
             cell(f"mounted, {name}", mounted_short(name, line, limit, 10 if quick else 25))
     draw_shares(session, drawn)

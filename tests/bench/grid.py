@@ -6,7 +6,8 @@
 A cell is RTT in ms / loss in percent of each direction. Its time runs from the start of cp to its exit, close
 included; every cell has a path and a mount of its own, the files are in memory, and what arrived is compared by hash
 where it arrived. "Limit" is rate x (1 - loss) x payload/MTU: 1434 of 1500, 8934 of 9000 bytes of a packet. The
-simulator adds what no emulator on one machine carries: 10 Gbit/s, and the corners 320, 400, 1000 ms and 5 % loss.
+simulator adds what no emulator on one machine carries: 10 Gbit/s, and the corners 320, 400, 1000 ms and 5 % loss, there
+and at 1 Gbit/s. There bytes are fetched, but for the cells that say stored.
 --remembered mounts each path twice: the first mount copies 512 MiB, the second, which is timed, finds the path known.
 --baselines runs iperf3 (CUBIC and BBR), scp, sshfs and rclone mount on the very same emulated paths, in between.
 """
@@ -28,6 +29,7 @@ RTTS = (0, 50, 100, 150, 200)
 LOSSES = (0, 0.1, 0.3, 0.5, 1)
 CELLS = [(rtt, loss) for rtt in RTTS for loss in LOSSES]
 QUICK_CELLS = [(0, 0), (100, 0.1), (200, 1)]
+STORED_CELLS = [(0, 0), (50, 0.3), (100, 0.1), (150, 0.5), (200, 0), (200, 1)]  # simulated
 CORNERS = [(320, 0.1), (400, 1), (1000, 0.1), (100, 5), (200, 5)]
 SIZE, QUICK_SIZE, TINY_SIZE = 3 << 30, 1 << 30, 4 << 20
 SIMULATED_SIZE = 30 << 30  # as in the published measurements
@@ -114,8 +116,7 @@ def remembered_cell(line, direction, made):
 def baseline_cell(arguments, line, direction, made, missing):
     """All other programs on one path, one after the other."""
     def measure(cell):
-        source = made()
-        size, folder = source.size, source.folder
+        folder = made().folder
         seconds = QUICK_TCP_SECONDS if arguments.quick else TCP_SECONDS
 
         def add(method, mbit):
@@ -129,43 +130,54 @@ def baseline_cell(arguments, line, direction, made, missing):
                     add(f"TCP {control.upper()}", baselines.iperf3(wan, control, seconds, direction == OUT)[0])
             if "scp" in missing:
                 return
-            near, far = folder / "near" / "copy", folder / "export" / "copy"
+            source, near, far = folder / "export" / "far", folder / "near" / "copy", folder / "export" / "copy"
             with baselines.ssh_server(wan, pathlib.Path(ssh)) as server:
-                command = server.scp(server.remote(folder / "export" / "far"), near) if direction == OUT else \
-                    server.scp(folder / "export" / "far", server.remote(far))
+                command = server.scp(server.remote(source), near) if direction == OUT else \
+                    server.scp(source, server.remote(far))
                 result = near if direction == OUT else far
-                add("scp, BBR", baselines.copy_for_a_while(command, result, size, seconds, wan.ns_a))
+                add("scp, BBR", baselines.copy_for_a_while(command, source, result, seconds, wan.ns_a))
                 for name, kind in baselines.MOUNTS.items():
                     if name in missing:
                         continue
                     with kind(wan, server, folder / "export") as mount:
                         command = ["cp", mount.path / "far", near] if direction == OUT else \
-                            ["cp", folder / "export" / "far", mount.path / "copy"]
-                        add(f"{name}, BBR", baselines.copy_for_a_while(command, result, size, seconds))
+                            ["cp", source, mount.path / "copy"]
+                        add(f"{name}, BBR", baselines.copy_for_a_while(command, source, result, seconds))
     return measure
 
 
-def simulated_cell(line, size):
+def simulated_name(line, stored):
+    return f"simulated, {'stored, ' if stored else ''}{line}"
+
+
+def simulated_cell(line, size, stored):
     def measure(cell):
-        result = simulator.transfer(line, size)
+        result = simulator.transfer(line, size, *(["--store"] if stored else []))
         share = result["mbit"] / line.limit
         cell.details.update(share=share, **result)
-        cell.add(f"simulated, {line}", share * 100, "% of the limit", at_least=GOAL,
+        cell.add(simulated_name(line, stored), share * 100, "% of the limit", at_least=GOAL,
                  note=f"{size_text(size)} in {result['seconds']:.1f} s; queue at most {result['queue_max_ms']:.0f} ms, "
                       f"{result['queue_drops']:.0f} dropped by it")
     return measure
 
 
-def simulated_lines(arguments):
-    """(line, size) pairs."""
+def simulated_runs(arguments):
+    """(line, size, whether it is stored) of each."""
     if arguments.tiny:
-        return [(Line(rtt=100, loss=0.001), TINY_SIZE)]
-    wide = QUICK_CELLS if arguments.quick else CELLS
+        line = Line(rtt=100, loss=0.001)
+        return [(line, TINY_SIZE, False), (line, TINY_SIZE, True)]
+
+    def wide(cells, mtu=1500):
+        return [Line(rate=10_000, rtt=rtt or 0.2, loss=loss / 100, mtu=mtu) for rtt, loss in cells]
+
+    cells = QUICK_CELLS if arguments.quick else CELLS
+    corners = CORNERS[:2] if arguments.quick else CORNERS
+    stored = QUICK_CELLS if arguments.quick else STORED_CELLS
     size = QUICK_SIZE if arguments.quick else SIZE
-    pairs = [(Line(rate=10_000, rtt=rtt or 0.2, loss=loss / 100, mtu=mtu), SIMULATED_SIZE)
-             for mtu in (1500, 9000) for rtt, loss in wide]
-    corners = [(Line(rtt=rtt, loss=loss / 100), size) for rtt, loss in CORNERS]
-    return pairs + (corners[:2] if arguments.quick else corners)
+    return [*((line, SIMULATED_SIZE, False) for mtu in (1500, 9000) for line in wide(cells, mtu)),
+            *((line, SIMULATED_SIZE, False) for line in wide(corners)),
+            *((line, SIMULATED_SIZE, True) for line in wide(stored)),
+            *((Line(rtt=rtt, loss=loss / 100), size, False) for rtt, loss in corners)]
 
 
 def draw(session, arguments, directions, cells):
@@ -190,7 +202,7 @@ def draw(session, arguments, directions, cells):
         drawings.append(heat(f"{name} (published)", values, "Kachan and Siemens 2013, share of 10 Gbit/s"))
     session.draw("grid.svg", drawing.sheet(drawings, 2))
     for mtu in (1500, 9000):
-        shares = {(rtt, loss): session.details(f"simulated {Line(10_000, rtt or 0.2, loss / 100, mtu)}", "share")
+        shares = {(rtt, loss): session.details(simulated_name(Line(10_000, rtt or 0.2, loss / 100, mtu), False), "share")
                   for rtt, loss in CELLS}
         if any(share is not None for share in shares.values()):
             session.draw(f"grid-simulated-mtu{mtu}.svg", heat(f"Tusk in virtual time, 10 Gbit/s, MTU {mtu}", shares,
@@ -230,8 +242,8 @@ def main():
                     session.cell(f"tusk {name}", cell(line, direction, made))
                     if arguments.baselines:
                         session.cell(f"baselines {name}", baseline_cell(arguments, line, direction, made, missing))
-    for line, simulated_size in simulated_lines(arguments) if "simulated" not in arguments.skip else ():
-        session.cell(f"simulated {line}", simulated_cell(line, simulated_size))
+    for line, simulated_size, stored in simulated_runs(arguments) if "simulated" not in arguments.skip else ():
+        session.cell(simulated_name(line, stored), simulated_cell(line, simulated_size, stored))
     draw(session, arguments, directions, cells)
     return session.finish()
 

@@ -2,10 +2,14 @@
 // the protocol costs without files and FUSE.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <mutex>
 #include <thread>
 
+#include "proto/crypto/primitives.h"
 #include "proto/io/address.h"
 #include "proto/rpc/lanes.h"
 #include "proto/rpc/server_endpoint.h"
@@ -15,7 +19,26 @@ namespace {
 
 constexpr std::size_t kBlock = 1 << 20;
 
-// Every READ is answered with the same block.
+// What every READ and WRITE carries.
+const SharedBytes& block() {
+  static const SharedBytes kMade = [] {
+    const MutableSharedBytes made = allocate_bytes(kBlock);
+    crypto::random_bytes(made.bytes);
+    return made.first(kBlock);
+  }();
+  return kMade;
+}
+
+void check_block(std::span<const std::byte> bytes) {
+  if (!std::ranges::equal(bytes, block().bytes)) {
+    std::fputs("what arrived is not what was sent\n", stderr);
+    std::abort();
+  }
+}
+
+// Compare what arrives: after what is timed, since that costs as much as a tenth of it.
+std::atomic<bool> checking = false;
+
 class BlockService final : public Service {
  public:
   void handle_call(std::unique_ptr<IncomingCall> call) override {
@@ -25,23 +48,26 @@ class BlockService final : public Service {
       return call->reply(std::move(reply));
     }
     if (call->message().has_write()) {
+      if (checking) check_block(call->body().bytes);
       reply.mutable_write();
       return call->reply(std::move(reply));
     }
     reply.mutable_read()->set_length(kBlock);
-    call->reply(std::move(reply), block_.first(kBlock));
+    call->reply(std::move(reply), block());
   }
   void handle_disconnect(const Peer&, bool) override {}
-
- private:
-  MutableSharedBytes block_ = allocate_bytes(kBlock);
 };
 
 // Keeps a number of calls in flight and waits for a count of answers.
 class Pump {
  public:
+  static constexpr int kInFlight = 32;
+
   explicit Pump(Channel& channel, bool reading) : channel_(channel), reading_(reading) {
-    for (int i = 0; i < kInFlight; ++i) places_.push_back(allocate_bytes(kBlock));
+    for (int i = 0; i < kInFlight; ++i) {
+      places_.push_back(allocate_bytes(kBlock));
+      std::ranges::copy(block().bytes, places_.back().bytes.begin());
+    }
   }
 
   void begin(int blocks) {
@@ -59,20 +85,21 @@ class Pump {
   }
 
  private:
-  static constexpr int kInFlight = 32;
-
   void start(int slot) {
+    const MutableSharedBytes& place = places_[static_cast<std::size_t>(slot)];
     CallRequest request;
     request.priority = Priority::kBulk;
     if (reading_) {
       request.message.mutable_read()->set_length(kBlock);
-      request.reply_body = places_[static_cast<std::size_t>(slot)];
+      if (checking) std::ranges::fill(place.bytes, std::byte{});
+      request.reply_body = place;
     } else {
       request.message.mutable_write()->set_length(kBlock);
-      request.body = places_[static_cast<std::size_t>(slot)].first(kBlock);
+      request.body = place.first(kBlock);
     }
-    channel_.call(std::move(request), [this, slot](Result<CallReply> reply) {
+    channel_.call(std::move(request), [this, slot, bytes = place.bytes](Result<CallReply> reply) {
       if (!reply) std::abort();
+      if (reading_ && checking) check_block(bytes);
       const std::lock_guard lock(mutex_);
       if (left_ > 0) {
         --left_;
@@ -124,6 +151,10 @@ void transfer(benchmark::State& state, const Setup& setup) {
     for (const auto& pump : pumps) pump->begin(blocks);
     for (const auto& pump : pumps) pump->wait();
   }
+  checking = true;
+  for (const auto& pump : pumps) pump->begin(Pump::kInFlight);
+  for (const auto& pump : pumps) pump->wait();
+  checking = false;
   state.SetBytesProcessed(state.iterations() * setup.clients * blocks * static_cast<std::int64_t>(kBlock));
   const PathStats stats = channels.front()->stats();
   state.counters["mtu"] = stats.mtu;

@@ -3,7 +3,6 @@
 server, a killed client and a full disk. So do listings of directories."""
 
 import hashlib
-import json
 import os
 import pathlib
 import signal
@@ -49,9 +48,6 @@ class DiskCache(unittest.TestCase):
     def tusk(self, *arguments, check=True):
         return run_in(self.wan.ns_a, [program("tusk"), *arguments], COMMAND_SECONDS, check=check)
 
-    def status(self, mount):
-        return json.loads(self.tusk("status", "--json", mount.path).stdout)
-
     def read(self, mount, name="large"):
         """Seconds; the bytes are right."""
         started = time.monotonic()
@@ -59,18 +55,18 @@ class DiskCache(unittest.TestCase):
         return time.monotonic() - started
 
     def wait_until_stored(self, mount):
-        harness.wait_until(lambda: self.status(mount)["disk_cache"]["pending_bytes"] == 0, COMMAND_SECONDS, "stored")
+        harness.wait_until(lambda: mount.status()["disk_cache"]["pending_bytes"] == 0, COMMAND_SECONDS, "stored")
 
     def test_the_next_mount_reads_from_the_disk(self):
         with self.mount() as mount:
             cold = self.read(mount)
             self.wait_until_stored(mount)
-            self.assertGreaterEqual(self.status(mount)["disk_cache"]["used_bytes"], LARGE)
+            self.assertGreaterEqual(mount.status()["disk_cache"]["used_bytes"], LARGE)
         self.server.stop()
         self.server.start()
         with self.mount() as mount:
             warm = self.read(mount)
-            status = self.status(mount)
+            status = mount.status()
             print(f"{LARGE // MIB} MiB: {cold:.1f} s over the line, {warm:.2f} s in the next mount, "
                   f"{status['fetched_bytes']} bytes fetched", file=sys.stderr)
             self.assertEqual(status["fetched_bytes"], 0)
@@ -87,7 +83,7 @@ class DiskCache(unittest.TestCase):
             file.write(b"changed")
         with self.mount() as mount:
             self.read(mount)
-            self.assertEqual(self.status(mount)["disk_cache"]["hits"], 0)
+            self.assertEqual(mount.status()["disk_cache"]["hits"], 0)
             # And while it is open, under a lease.
             with open(mount.path / "large", "rb") as reader:
                 reader.read(10)
@@ -114,7 +110,7 @@ class DiskCache(unittest.TestCase):
                 started = time.monotonic()
                 run_in(self.wan.ns_a, ["cp", "-r", mount.path / "tree", self.folder / f"copy{attempt}"], COMMAND_SECONDS)
                 took.append(time.monotonic() - started)
-                fetched.append(self.status(mount)["fetched_bytes"])
+                fetched.append(mount.status()["fetched_bytes"])
                 subprocess.run(["diff", "-r", tree, self.folder / f"copy{attempt}"], check=True, timeout=COMMAND_SECONDS)
         print(f"{SMALL_FILES} small files: {took[0]:.2f} s and {fetched[0]} bytes, then {took[1]:.2f} s and {fetched[1]}",
               file=sys.stderr)
@@ -169,7 +165,7 @@ class DiskCache(unittest.TestCase):
             with self.mount() as mount:
                 reading = threading.Thread(target=lambda: self.try_to_read(mount.path / "large"))
                 reading.start()
-                harness.wait_until(lambda: self.status(mount)["disk_cache"]["stored_bytes"] > (attempt + 1) * 4 * MIB,
+                harness.wait_until(lambda: mount.status()["disk_cache"]["stored_bytes"] > (attempt + 1) * 4 * MIB,
                                    COMMAND_SECONDS, "something is stored")
                 mount.kill()
                 reading.join()
@@ -180,7 +176,7 @@ class DiskCache(unittest.TestCase):
             os.truncate(segment, segment.stat().st_size - 1000)
         with self.mount() as mount:
             self.read(mount)
-            status = self.status(mount)
+            status = mount.status()
             self.assertGreater(status["disk_cache"]["hit_bytes"], 8 * MIB)
             self.assertGreater(status["fetched_bytes"], 0)
 
@@ -201,41 +197,41 @@ class DiskCache(unittest.TestCase):
             print(f"tusk warm: {warmed.stdout.strip()}", file=sys.stderr)
             self.assertLess(time.monotonic() - started, 16 * MIB / LINE * 3 + 2)
             self.assertIn("8 files, 16.0 MiB", warmed.stdout)
-            self.assertEqual(self.status(mount)["disk_cache"]["stored_bytes"], 16 * MIB)
+            self.assertEqual(mount.status()["disk_cache"]["stored_bytes"], 16 * MIB)
             self.tusk("pin", mount.path / "set")
-            status = self.status(mount)
+            status = mount.status()
             self.assertEqual(status["disk_cache"]["pins"], ["set"])
             self.assertGreaterEqual(status["disk_cache"]["pinned_bytes"], 16 * MIB)
             self.read(mount)  # more than there is room for
         with self.mount(size="64M") as mount:
             for number in range(8):
                 self.read(mount, f"set/part{number}")
-            status = self.status(mount)
+            status = mount.status()
             self.assertEqual(status["fetched_bytes"], 0)
             self.assertLessEqual(sum(f.stat().st_size for f in self.cache.glob("*/*.blocks")), 64 * MIB)
             refused = self.tusk("unpin", mount.path / "large", check=False)
             self.assertIn("not pinned", refused.stderr)
             self.tusk("unpin", mount.path / "set")
             self.assertIn("No such file", self.tusk("pin", mount.path / "nothing", check=False).stderr)
-            self.assertEqual(self.status(mount)["disk_cache"]["pins"], [])
+            self.assertEqual(mount.status()["disk_cache"]["pins"], [])
             self.assertIn("disk cache", self.tusk("status", mount.path).stdout)
 
     def test_an_interrupted_warm_says_so_and_can_go_on(self):
         with self.mount() as mount:
             warm = harness.popen_in(self.wan.ns_a, [program("tusk"), "warm", mount.path], stdout=subprocess.DEVNULL,
                                     stderr=subprocess.PIPE, text=True)
-            harness.wait_until(lambda: self.status(mount)["disk_cache"]["stored_bytes"] > MIB, COMMAND_SECONDS, "begun")
+            harness.wait_until(lambda: mount.status()["disk_cache"]["stored_bytes"] > MIB, COMMAND_SECONDS, "begun")
             warm.send_signal(signal.SIGINT)
             self.assertIn("interrupted", warm.communicate(timeout=COMMAND_SECONDS)[1])
             self.assertNotEqual(warm.returncode, 0)
             self.tusk("warm", mount.path)
-            self.assertGreaterEqual(self.status(mount)["disk_cache"]["used_bytes"], LARGE)
+            self.assertGreaterEqual(mount.status()["disk_cache"]["used_bytes"], LARGE)
 
     def test_what_cannot_be_is_said(self):
         not_mounted = self.tusk("warm", self.folder, check=False)
         self.assertIn("not on a Tusk mount", not_mounted.stderr)
         with Mount(self.wan, self.server.url) as mount:
-            self.assertIsNone(self.status(mount)["disk_cache"])
+            self.assertIsNone(mount.status()["disk_cache"])
             self.assertIn("-o cache=DIR", self.tusk("pin", mount.path, check=False).stderr)
         others = self.folder / "others"
         others.mkdir(mode=0o755)
@@ -246,8 +242,8 @@ class DiskCache(unittest.TestCase):
         inside = self.tusk("mount", "-o", f"cache={mountpoint}/cache", self.server.url, mountpoint, check=False)
         self.assertIn("in the mount itself", inside.stderr)
         with self.mount() as first, self.mount() as second:
-            self.assertIsNotNone(self.status(first)["disk_cache"])
-            self.assertIsNone(self.status(second)["disk_cache"])
+            self.assertIsNotNone(first.status()["disk_cache"])
+            self.assertIsNone(second.status()["disk_cache"])
             self.assertRegex(second.log(20), "^tusk: warning: another mount of this export")
             self.assertEqual((second.path / "large").stat().st_size, LARGE)
 
@@ -258,13 +254,13 @@ class DiskCache(unittest.TestCase):
         self.addCleanup(subprocess.run, ["umount", full], check=True)
         with self.mount(cache=full / "cache") as mount:
             self.read(mount)
-            status = self.status(mount)
+            status = mount.status()
             self.assertIn("No space left", status["disk_cache"]["problem"])
             self.assertIn("No space left", status["last_error"])
             self.assertEqual(status["errors"], 1)
         with self.mount(cache=full / "cache") as mount:
             self.read(mount)
-            self.assertGreater(self.status(mount)["disk_cache"]["hit_bytes"], 10 * MIB)
+            self.assertGreater(mount.status()["disk_cache"]["hit_bytes"], 10 * MIB)
 
 
 if __name__ == "__main__":

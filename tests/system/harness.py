@@ -33,6 +33,7 @@ SKIPPED = 77  # the exit code that ctest takes for "skipped"
 
 READY_SECONDS = 10
 STOP_SECONDS = 10
+STATUS_SECONDS = 60
 UMOUNT_SECONDS = 60
 KILL_SECONDS = 5
 POLL_SECONDS = 0.01
@@ -460,6 +461,10 @@ class Mount(_Logged):
     def umount(self):
         """`tusk umount`: flushes, waits, unmounts. Raises when it fails."""
         run_in(self.wan.ns_a, [program("tusk"), "umount", self.path], self.umount_seconds)
+
+    def status(self):
+        """What `tusk status --json` says, as a dictionary."""
+        return json.loads(run_in(self.wan.ns_a, [program("tusk"), "status", "--json", self.path], STATUS_SECONDS).stdout)
 
     def pids(self):
         """The processes of this mount, without fusermount3: it waits for their end, to unmount."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import pathlib
 import signal
@@ -14,7 +13,7 @@ import time
 import unittest
 
 import harness
-from harness import Mount, Tuskd, Wan, program, run_in
+from harness import Mount, Tuskd, Wan, run_in
 
 ROUND_TRIP = 0.1
 SEEN_WITHIN = ROUND_TRIP + 0.1
@@ -51,10 +50,6 @@ class Leases(unittest.TestCase):
         self.server = self.enterContext(Tuskd(self.wan, self.export, options=("--watch", self.watch)))
         return [self.enterContext(Mount(self.wan, self.server.url, options=options)) for _ in range(mounts)]
 
-    def status(self, mount):
-        return json.loads(run_in(self.wan.ns_a, [program("tusk"), "status", "--json", mount.path],
-                                 COMMAND_SECONDS).stdout)
-
     def locally(self, script):
         """By a program on the server that is not tuskd."""
         subprocess.run(["sh", "-ec", script], cwd=self.export, check=True, timeout=COMMAND_SECONDS)
@@ -65,18 +60,18 @@ class Leases(unittest.TestCase):
             for file in range(FILES):
                 (self.export / f"d{directory}" / f"f{file}").write_text("x")
         [mount] = self.serve()
-        self.assertEqual(self.status(mount)["coherence"], f"leases ({self.watch})")
+        self.assertEqual(mount.status()["coherence"], f"leases ({self.watch})")
         for _ in range(2):
             subprocess.run(["ls", "-lR", mount.path], stdout=subprocess.DEVNULL, check=True, timeout=COMMAND_SECONDS)
             time.sleep(LIFETIME)
         time.sleep(LEASE)
-        before = self.status(mount)
+        before = mount.status()
         took = COMMAND_SECONDS
         for _ in range(ATTEMPTS):
             started = time.monotonic()
             subprocess.run(["ls", "-lR", mount.path], stdout=subprocess.DEVNULL, check=True, timeout=COMMAND_SECONDS)
             took = min(took, time.monotonic() - started)
-        after = self.status(mount)
+        after = mount.status()
         packets = after["path"]["packets_sent"] - before["path"]["packets_sent"]
         print(f"{self.watch}: warm ls -lR of {DIRECTORIES * FILES} files: {took:.3f} s, {packets} packets, "
               f"{after['leases']} leases", file=sys.stderr)

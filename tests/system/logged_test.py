@@ -4,7 +4,6 @@ the line, the program that waits for it, the mount.
 
 import collections
 import errno
-import json
 import os
 import pathlib
 import select
@@ -17,7 +16,7 @@ import time
 import unittest
 
 import harness
-from harness import Mount, Tuskd, Wan, popen_in, program, run_in, wait_until
+from harness import Mount, Tuskd, Wan, popen_in, run_in, wait_until
 
 FULL = bool(os.environ.get("TUSK_FULL"))
 ROUND_TRIP = 0.1
@@ -129,15 +128,12 @@ class Logged(unittest.TestCase):
     def mounted(self):
         return self.enterContext(Mount(self.wan, self.server.url))
 
-    def status(self, mount):
-        return json.loads(run_in(self.wan.ns_a, [program("tusk"), "status", "--json", mount.path], COMMAND_SECONDS).stdout)
-
     def full_log(self, mount):
         """Returns what is in the log once its program waits: nothing is added for a second."""
         seen = collections.deque(maxlen=10)
 
         def full():
-            seen.append(self.status(mount)["pending_bytes"])
+            seen.append(mount.status()["pending_bytes"])
             return len(seen) == seen.maxlen and seen[0] == seen[-1] > LOG_BYTES_MIN
         wait_until(full, CUT_SECONDS, "a full log", interval=0.1)
         print(f"the log is full with {seen[0] >> 20} MiB", file=sys.stderr)
@@ -166,7 +162,7 @@ class Logged(unittest.TestCase):
     def assert_all_is_done(self, mount, larger=0, files=FILES):
         """On the server is what the same work leaves on a local directory, and nobody says otherwise."""
         run_in(None, [sys.executable, "-c", WORK, self.local, files, larger], DONE_SECONDS)
-        self.assertEqual(self.status(mount)["last_error"], "")
+        self.assertEqual(mount.status()["last_error"], "")
         mount.umount()
         expected, found = tree_of(self.local), tree_of(self.export)
         self.assertGreater(len(expected), files // 2)
@@ -192,7 +188,7 @@ class Logged(unittest.TestCase):
         mount, held = self.mounted(), []
 
         def crash():
-            held.append(self.status(mount)["pending_bytes"])
+            held.append(mount.status()["pending_bytes"])
             self.server.kill()
             self.server.start()
 
@@ -209,7 +205,7 @@ class Logged(unittest.TestCase):
         (writing.path / "own").mkdir()
         for number in range(20):
             (writing.path / f"own/{number}").write_bytes(bytes([number]) * PHOTO_BYTES)
-        self.assertGreater(self.status(writing)["pending_bytes"], PHOTO_BYTES)
+        self.assertGreater(writing.status()["pending_bytes"], PHOTO_BYTES)
         for number in range(20):
             self.assertTrue((looking.path / f"own/{number}").read_bytes() == bytes([number]) * PHOTO_BYTES, number)
 
@@ -229,7 +225,7 @@ class Logged(unittest.TestCase):
             run_in(self.wan.ns_a, ["sync", "-f", folder], COMMAND_SECONDS)
             run_in(self.wan.ns_a, [sys.executable, "-c", "import os, sys; os.fsync(os.open(sys.argv[1], 0))", folder],
                    COMMAND_SECONDS)
-            self.assertEqual(self.status(mount)["last_error"], "")
+            self.assertEqual(mount.status()["last_error"], "")
             for number in range(last + 1):
                 self.assertEqual((self.export / f"{attempt}" / f"{number}").read_text(), f"file {number}")
 
@@ -299,7 +295,7 @@ class Logged(unittest.TestCase):
             self.wan.outage(True)
             for _ in range(100):
                 working.stdout.readline()
-        self.assertGreater(self.status(dying)["pending_bytes"], 0)
+        self.assertGreater(dying.status()["pending_bytes"], 0)
         dying.kill()
         self.wan.outage(False)
         died = time.monotonic()

@@ -5,7 +5,6 @@ memory, so that no disk is measured. The kernel's cache is not: each way of read
 """
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import random
@@ -18,7 +17,7 @@ import unittest
 
 import films
 import harness
-from harness import Mount, Tuskd, Wan, program, run_in
+from harness import Mount, Tuskd, Wan, run_in
 
 KIB, MIB = 1 << 10, 1 << 20
 ROUND_TRIP = 0.1
@@ -64,12 +63,8 @@ class Patterns(unittest.TestCase):
     def mount(self, *options):
         """A fresh one: nothing cached, nothing learnt."""
         mounted = self.enterContext(Mount(self.wan, self.server.url, options=options))
-        self.status(mounted)
+        mounted.status()
         return mounted
-
-    def status(self, mounted):
-        text = run_in(self.wan.ns_a, [program("tusk"), "status", "--json", mounted.path], COMMAND_SECONDS).stdout
-        return json.loads(text)
 
     def moved(self, mounted):
         """Bytes that have come over the line, also those of fetches that were given up, once nothing comes any
@@ -77,7 +72,7 @@ class Patterns(unittest.TestCase):
         counts = []
 
         def settled():
-            counts.append(self.status(mounted)["path"]["bytes_received"])
+            counts.append(mounted.status()["path"]["bytes_received"])
             return len(counts) > 1 and counts[-1] - counts[-2] < SETTLED_BYTES
 
         harness.wait_until(settled, COMMAND_SECONDS, "the line to be quiet", interval=2 * ROUND_TRIP)
@@ -277,7 +272,7 @@ class Patterns(unittest.TestCase):
             for place, got in zip(places, pool.map(lambda p: os.pread(file, 4 * KIB, p * 4 * KIB), places)):
                 self.check(place * 4 * KIB, got)
         moved = (self.moved(mounted) - before) / (RANDOM_READS * 4 * KIB)
-        status = self.status(mounted)
+        status = mounted.status()
         self.say(f"random reads: {moved:.1f} times the bytes, {status['fetched_ahead_bytes']} bytes ahead")
         self.assertLessEqual(moved, RANDOM_MOVED_MAX)
         self.assertLessEqual(status["fetched_ahead_bytes"], RANDOM_READS * 4 * KIB / 10)
@@ -303,9 +298,9 @@ class Patterns(unittest.TestCase):
                 self.assertEqual(got[:8], number.to_bytes(8, "little") if round_ == 0 else bytes(8))
                 read += len(got)
                 if number % FILES_AT_ONCE == 0:
-                    highest = max(highest, self.status(mounted)["cache_used_bytes"])
+                    highest = max(highest, mounted.status()["cache_used_bytes"])
         seconds = time.monotonic() - started
-        status = self.status(mounted)
+        status = mounted.status()
         resident = max(int(line.split()[1]) * KIB for pid in mounted.pids()
                        for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
                        if line.startswith("VmHWM:"))

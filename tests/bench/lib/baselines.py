@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from lib import ROOT
-from lib.measuring import timed
+from lib.measuring import digest, timed
 from lib.warm_memory import warm_memory
 from demo_ssh import PORT, SshServer
 from harness import HarnessError, abort_fuse, fuse_connection, popen_in, run_in, stop, wait_until
@@ -159,9 +159,18 @@ MOUNTS = {"sshfs": Sshfs, "rclone": Rclone}
 # --- Copies that may take far too long -----------------------------------------------------------------
 
 
-def copy_for_a_while(command, result, size, seconds, ns=None):
-    """Mbit/s of a copy that is stopped after a while: by then so much of `result` had arrived. A program that ends
-    before all has arrived, as rclone lets it, does not stop the clock. Removes `result`."""
+def check_what_arrived(source, result, size):
+    """By hash. Of a copy that was stopped the first half is compared: behind it some may write with gaps."""
+    size = size if size == source.stat().st_size else size // 2
+    if digest(result, size) != digest(source, size):
+        raise HarnessError(f"{result} is not what {source} is, in its first {size} bytes")
+
+
+def copy_for_a_while(command, source, result, seconds, ns=None):
+    """Mbit/s of a copy of `source` that is stopped after a while: by then so much of `result` had arrived. A program
+    that ends before all has arrived, as rclone lets it, does not stop the clock. Removes `result`."""
+    size = source.stat().st_size
+
     def arrived():
         return min(size, result.stat().st_size) if result.exists() else 0
 
@@ -171,6 +180,9 @@ def copy_for_a_while(command, result, size, seconds, ns=None):
             timed(command, seconds, ns=ns, must_end=False, env=environment())
             with contextlib.suppress(HarnessError):
                 wait_until(lambda: arrived() == size, max(0, start + seconds - time.monotonic()), "the whole file")
-            return arrived() * 8e-6 / (time.monotonic() - start)
+            elapsed, came = time.monotonic() - start, arrived()
+        if came > 0:
+            check_what_arrived(source, result, came)
+        return came * 8e-6 / elapsed
     finally:
         result.unlink(missing_ok=True)

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "proto/crypto/packet_cipher.h"
 #include "proto/io/address.h"
 #include "proto/rpc/channel.h"
 #include "proto/rpc/server_endpoint.h"
@@ -195,6 +196,7 @@ TEST_F(EndpointTest, ReadsAndWritesOverBothFamilies) {
     const auto written = finish(*channel, std::move(write));
     ASSERT_TRUE(written) << written.error().message();
     EXPECT_EQ(written->message.write().offset(), data.size());
+    EXPECT_EQ(channel->stats().cipher, crypto::packet_cipher_name(crypto::native_packet_cipher()));
   }
 }
 

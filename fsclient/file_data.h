@@ -47,7 +47,7 @@ struct Fetch {
   bool into_block = true;     // target is the block's own memory
   bool stale = false;         // the file changed meanwhile: what comes is not to be used
   bool read_ahead = false;    // nobody asked for it yet
-  bool follows_page = false;  // which somebody asked for: nor is this to stand behind large transfers
+  bool follows_page = false;  // which somebody asked for: at a file's head it is as urgent as that
   TimePoint started{};
   std::atomic<std::uint64_t> call{0};                   // once known, to cancel it
   std::atomic<bool> given_up{false};                    // nobody waits for it any more

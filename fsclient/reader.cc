@@ -96,9 +96,9 @@ void Reader::fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range
   const bool first = range.size() <= ReadAhead::kGrainNearby && !kept_.has_some_of(inode, range);
   const Interval blocks{range.begin / grain * grain,
                         std::min(inode.size(), (range.end + grain - 1) / grain * grain)};
-  if (!first || grain <= ReadAhead::kGrainNearby || room_ahead() < blocks.size()) return fetch(range, grain);
+  if (!first || grain <= ReadAhead::kGrainNearby) return fetch(range, grain);
   fetch(range, ReadAhead::kGrainNearby);
-  fetch_ahead(file, {blocks}, after, true);
+  if (room_ahead() >= blocks.size()) fetch_ahead(file, {blocks}, after, true);
 }
 
 // The disk reads and checks whole blocks.

@@ -18,7 +18,7 @@ constexpr double kFilled = 0.9;
 constexpr double kCatchUpSeconds = 1.5;
 constexpr double kCatchUpMost = 0.2;
 constexpr double kCatchUpEach = 0.1;  // second that it is behind
-constexpr double kCatchUpMostMuch = 0.5;
+constexpr double kCatchUpMostMuch = 0.8;
 constexpr Duration kTellEvery = 5ms;
 constexpr Duration kTellEveryOfEach = 50us;  // one looks at all others
 // Of what they take the line for: more than that is more lines. Of many it may be less than the line, since

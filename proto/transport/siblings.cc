@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace tusk::transport {
 namespace {
@@ -16,8 +15,8 @@ constexpr double kOwedSeconds = 16;
 constexpr Duration kOwedLong = 2s;
 // Who begins so much later than the first of others ends with them all the same.
 constexpr Duration kBeganTogether = 3s;
-// In a crowd, whose programs wait for one another's processors before they ask and in between: both.
-constexpr Duration kCrowdTogether = 10s;
+// In a crowd, whose programs wait for one another's processors before they ask, and in between.
+constexpr Duration kCompany = 15s;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
@@ -87,6 +86,7 @@ struct Siblings::Pair {
 
 Siblings::Others Siblings::tell(const void* flow, const News& news) {
   Flow& mine = find(flow, news);
+  const auto had = static_cast<double>(news.delivered - mine.news.delivered);
   mine.hear(news);
   emptying_ = std::max(emptying_, news.emptying);
   Others others;
@@ -108,79 +108,112 @@ Siblings::Others Siblings::tell(const void* flow, const News& news) {
   }
   if (!mine.joined) join(mine);
   others.capacity = settled.known() ? settled.mean() : starting.mean();
-  settle(mine, others);
+  settle(mine, had, others);
   return others;
 }
 
 void Siblings::Flow::hear(const News& heard) {
-  had += static_cast<double>(heard.delivered - news.delivered);
+  had += static_cast<double>(heard.delivered - news.delivered) / heard.part;
   const double since = to_seconds(heard.now - news.now);
   const Duration faded = from_seconds(to_seconds(longest) * std::exp(-since / kQueueSeconds));
   news = heard;
   longest = std::max(news.base + news.queue, faded);
 }
 
-// Who was silent had nothing to send: what the others had meanwhile is not owed to it. What was owed before
-// is forgotten when that is long ago.
+// Who was silent had nothing to send: what the others had meanwhile is not owed to it. But one of the newest
+// company may have been kept from running.
 Siblings::Flow& Siblings::find(const void* flow, const News& news) {
   const auto known = std::ranges::find(flows_, flow, &Flow::name);
-  if (known == flows_.end())
-    return flows_.emplace_back(Flow{.name = flow, .news = news, .began = news.now, .before = news.delivered});
+  if (known == flows_.end()) {
+    Flow& begun =
+        flows_.emplace_back(Flow{.name = flow, .news = news, .began = news.now, .before = news.delivered});
+    join_company(begun);
+    return begun;
+  }
   if (!silent(known->news, news.now)) return *known;
-  const bool crowd = static_cast<int>(flows_.size()) > kCrowd;
-  if (news.now - known->news.now >= (crowd ? kCrowdTogether : kOwedLong))
-    *known = {.name = flow, .began = news.now, .before = news.delivered, .heard_of = known->news.now};
-  else
-    known->returns = true;
-  known->news = news;
+  const TimePoint heard_of = known->news.now;
+  const Duration silence = news.now - heard_of;
+  known->hear(news);
   known->longest = {};
   known->joined = false;
+  if (silence >= kOwedLong) {
+    known->ahead = 0;
+    known->began = news.now;
+    known->before = news.delivered;
+    known->heard_of = heard_of;
+    if (silence >= kCompany || known->company != company_) join_company(*known);
+  }
   return *known;
 }
 
 // Nobody owes anything to who comes later. But who begins a little later than others is to end with them: its
 // account is that of one that was there when they began and got nothing. Programs that are started together
 // ask one after the other. And who was silent for a moment still owes what it owed: in the queue of many that
-// start at once a round trip is as long as a silence. In a crowd it is also owed what it was: one of few may
-// have wanted less than its part.
+// start at once a round trip is as long as a silence.
 void Siblings::join(Flow& mine) {
-  if (alike_.empty()) return;
-  const bool crowd = static_cast<int>(alike_.size()) >= kCrowd;
-  const Duration together = crowd ? kCrowdTogether : kBeganTogether;
-  double parts = 0, had = 0, young_parts = 0, young_had = 0;
+  const TimePoint now = mine.news.now;
+  double parts = 0, ahead = 0, young_parts = 0, young_ahead = 0;
   TimePoint began = mine.began;
-  for (Flow* other : alike_) {
-    other->joined = true;
+  for (const Flow* other : alike_) {
     parts += other->news.part;
-    had += other->had;
-    if (mine.began - other->began > together || other->began <= mine.heard_of) continue;
+    ahead += other->ahead;
+    if (mine.began < now || now - other->began > kBeganTogether || other->began <= mine.heard_of) continue;
     young_parts += other->news.part;
-    young_had += other->had - other->since_it_began();
+    young_ahead += other->ahead - static_cast<double>(other->news.delivered - other->before);
     began = std::min(began, other->began);
   }
   mine.joined = true;
-  if (std::exchange(mine.returns, false)) {
-    const double ahead = crowd ? mine.ahead : std::max(mine.ahead, 0.0);
-    mine.had = mine.news.part * had / parts + ahead * (1 + mine.news.part / parts);
-  } else if (young_parts > 0) {
-    mine.had = mine.news.part * young_had / young_parts + mine.since_it_began();
-    mine.began = began;
-  } else {
-    mine.had = mine.news.part * had / parts;
-  }
+  if (parts <= 0) return;
+  if (mine.began < now)
+    mine.ahead = std::max(mine.ahead, 0.0);
+  else
+    mine.ahead = mine.news.part * (young_parts > 0 ? young_ahead / young_parts : ahead / parts);
+  mine.began = began;
+  const double even = (ahead + mine.ahead) / (parts + mine.news.part);  // of one part: it is to be 0
+  mine.ahead -= mine.news.part * even;
+  for (Flow* other : alike_) other->ahead -= other->news.part * even;
 }
 
-// How much it had beyond its part of what all had. What is more than so long ago is forgotten.
-void Siblings::settle(Flow& mine, Others& others) {
-  if (alike_.empty()) return;
+// All were to have their parts of what one `had`.
+void Siblings::settle(Flow& mine, double had, Others& others) {
   const double parts = others.parts + mine.news.part;
   const double line = std::max(others.rate + mine.news.rate, std::max(others.capacity, mine.news.capacity));
-  double all = mine.had;
-  for (const Flow* other : alike_) all += other->had;
-  const double ahead = mine.had - mine.news.part * all / parts;
-  const double most = mine.news.part * kOwedSeconds * line / parts;
-  mine.ahead = others.ahead = std::clamp(ahead, -most, most);
-  mine.had += mine.ahead - ahead;
+  const double most = kOwedSeconds * line / parts;
+  double all = 0;
+  const auto charge = [&](Flow& flow, double bytes) {
+    flow.ahead = std::clamp(flow.ahead + bytes, -most * flow.news.part, most * flow.news.part);
+    all += flow.ahead;
+  };
+  charge(mine, had * (1 - mine.news.part / parts));
+  for (Flow* other : alike_) charge(*other, -had * other->news.part / parts);
+  others.ahead = mine.ahead - all * mine.news.part / parts;  // who left may have owed something
+  settle_in_company(mine, most, others);
+}
+
+// What each was charged is what it had beside those that it saw at that moment; and those that begin together
+// see few of each other at first, whom a busy machine keeps from asking, and from telling. So a company of
+// many is compared by all that each had since then: of many, what one is given costs each of them next to
+// nothing, also where it had wanted less than its part.
+void Siblings::settle_in_company(Flow& mine, double most, Others& others) const {
+  int companions = 0;
+  double parts = mine.news.part, behind = 0;
+  for (const Flow* other : alike_) {
+    if (other->company != mine.company) continue;
+    ++companions;
+    parts += other->news.part;
+    behind += other->news.part * std::clamp(other->had - mine.had, -most, most);
+  }
+  if (companions >= kCrowd && 2 * companions >= others.flows)
+    mine.ahead = others.ahead = -mine.news.part * behind / parts;
+}
+
+// Those that begin one soon after the other.
+void Siblings::join_company(Flow& mine) {
+  const TimePoint now = mine.news.now;
+  if (now - company_joined_ > kBeganTogether || now - company_ > kCompany) company_ = now;
+  company_joined_ = now;
+  mine.company = company_;
+  mine.had = 0;
 }
 
 void Siblings::leave(const void* flow) {

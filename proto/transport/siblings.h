@@ -7,8 +7,7 @@
 //
 // What each had is counted, as fair queueing does it (Parekh and Gallager, "A generalized processor sharing
 // approach to flow control", 1993): equal rates would leave those behind for ever that had less when all
-// began. Also those that began a little later than the first. Who comes later begins with what the others had
-// on average.
+// began. Also those that began a little later than the first.
 //
 // Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
 // several, flow_news.h those of several processes, which the host tells of each other that they send to.
@@ -79,25 +78,29 @@ class Siblings {
     const void* name;
     News news;
     Duration longest{};    // round trip lately, with the queue: the newest ones are of other moments for each
-    double had = 0;        // bytes, to be seen beside those of the others
-    double ahead = 0;      // of that, beyond its part of what all had
-    bool joined = false;   // one can say beside whose
-    bool returns = false;  // it was silent for a moment
+    double ahead = 0;      // bytes, to be seen beside those of the others
+    bool joined = false;   // since it was last silent
     TimePoint began{};     // to have much to send, or those did with which its account goes
     ByteCount before = 0;  // delivered until it began
     TimePoint heard_of{};  // last, before it was silent and began anew
 
+    TimePoint company{};  // those that began to send with it: when the first of them did
+    double had = 0;       // bytes since then, as if its part were 1
+
     void hear(const News& heard);
-    [[nodiscard]] double since_it_began() const { return static_cast<double>(news.delivered - before); }
     [[nodiscard]] Duration queue() const { return std::max(Duration(0), longest - news.base); }
   };
   struct Pair;
 
   Flow& find(const void* flow, const News& news);
   void join(Flow& mine);
-  void settle(Flow& mine, Others& others);
+  void settle(Flow& mine, double had, Others& others);
+  void settle_in_company(Flow& mine, double most, Others& others) const;
+  void join_company(Flow& mine);
 
   TimePoint emptying_{};
+  TimePoint company_{};         // the newest one: since when
+  TimePoint company_joined_{};  // last
   int around_ = 0;
   std::vector<Flow> flows_;
   std::vector<Flow*> alike_;  // of the one that tells

@@ -119,10 +119,10 @@ TEST(Handover, FromMiddleDownAndThenTenfold) {
   expect_kept(path.goodput_after({kGbit, 92ms, 0.0006}));
 }
 
-void become_narrow(SimNetwork& network, double loss) {
+void become_narrow(SimNetwork& network, double loss, std::uint64_t rate = 100 * kMbit) {
   network.change_links([&](LinkParameters& to_server, LinkParameters& to_client) {
     for (LinkParameters* link : {&to_server, &to_client}) {
-      link->rate = 100 * kMbit;
+      link->rate = rate;
       link->loss = loss;
     }
   });
@@ -173,6 +173,27 @@ TEST(Handover, ALineThatIsGoneForAMomentAndThenNarrowIsUsedSoon) {
       std::printf("  %.0f ms, gone for %.1f s: %.1f %% of the limit from %.1f s on\n", to_seconds(rtt) * 1e3,
                   to_seconds(gone), 100 * share, to_seconds(later));
       EXPECT_GE(share, 0.85);
+    }
+}
+
+// Acknowledgements of so few packets come 25 ms apart, and more.
+TEST(Handover, ALineThatIsNextToNothingIsStillMeasured) {
+  for (const Duration rtt : {74ms, 300ms})
+    for (const std::uint64_t rate : {kMbit, 2 * kMbit, 10 * kMbit}) {
+      SCOPED_TRACE(testing::Message() << to_seconds(rtt) << " s, " << rate / kMbit << " Mbit/s");
+      SimNetwork network(symmetric_path(kGbit, rtt, 0.0006, 74ms, 5));
+      network.join().traffic().stream(1000 * kGiB, 128 * kMiB, Kind::kFetch);
+      network.run_for(2s + 8 * rtt);
+      become_narrow(network, 0.0013, rate);
+      // What was in flight, and stands in the queue that was one of a Gbit/s.
+      const Duration later = from_seconds(0.074 * kGbit / static_cast<double>(rate)) + 3s + 16 * rtt;
+      network.run_for(later);
+      const Shares shares(network, Role::kClient, Shares::Of::kBodies);
+      network.run_for(8s);
+      const double share = shares.rates()[0] / (static_cast<double>(rate) * 1434.0 / 1500);
+      std::printf("  %.0f ms, %lu Mbit/s: %.1f %% of the limit from %.1f s on\n", to_seconds(rtt) * 1e3,
+                  rate / kMbit, 100 * share, to_seconds(later));
+      EXPECT_GE(share, 0.8);
     }
 }
 

@@ -342,6 +342,21 @@ TEST_F(SmallMemory, OldBlocksMakeRoom) {
   EXPECT_LE(filesystem->cache_used(), 8 * kBlockSize);
 }
 
+TEST_F(SmallMemory, WhatFollowsFirstPagesTakesNoMoreThanThereIs) {
+  std::vector<Handle> files;
+  std::vector<Answer<ReadPieces>> pages;
+  for (int n = 0; n < 12; ++n) server.put(std::to_string(n), pattern(6 * kMiB, n));
+  for (int n = 0; n < 12; ++n) files.push_back(open(std::to_string(n)));
+  for (const Handle file : files) pages.push_back(begin_read(file, 3 * kMiB, 16 * kKiB));
+  ByteCount asked = 0;
+  for (const auto& waiting : server.waiting())
+    if (waiting.request.message.has_read()) asked += waiting.request.message.read().length();
+  EXPECT_LE(asked, 4 * kBlockSize + 12 * 32 * kKiB);
+  settle();
+  for (const auto& page : pages) EXPECT_TRUE(page->has_value());
+  for (const Handle file : files) close(file);
+}
+
 TEST_F(SmallMemory, ReadsThatFindNoRoomTakeTurns) {
   constexpr int kFiles = 10;
   std::vector<Handle> files;

@@ -22,7 +22,7 @@ class SiblingsTest : public testing::Test {
   }
 
   Siblings siblings_;
-  int names_[6];
+  int names_[7];
 };
 
 TEST_F(SiblingsTest, NobodyIsHisOwnSibling) {
@@ -170,45 +170,68 @@ TEST_F(SiblingsTest, WhoWasSilentIsOwedNothingAndOwesWhatItOwed) {
   told.now = at(2s);
   told.delivered = 100'000;
   EXPECT_DOUBLE_EQ(tell(0, told).ahead, 0) << "alone it owes nobody";
-  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, 0) << "of two it is owed nothing";
-
-  auto back = news(2s);
-  back.delivered = 600;
-  EXPECT_DOUBLE_EQ(tell(1, back).ahead, 300);
-  told.now = at(3s);
+  EXPECT_DOUBLE_EQ(tell(1, news(2s)).ahead, -250) << "half of what the other one owes";
+  told.now = at(5s);
   tell(0, told);
-  back.now = at(3s);
-  EXPECT_DOUBLE_EQ(tell(1, back).ahead, 300) << "but owes what it owed";
-  told.now = at(6s);
-  tell(0, told);
-  back.now = at(6s);
-  EXPECT_DOUBLE_EQ(tell(1, back).ahead, 0) << "for a moment";
+  EXPECT_DOUBLE_EQ(tell(1, news(5s)).ahead, 0);
 }
 
-// In a crowd the machine may have kept it from running, and what it is given costs the others little.
-TEST_F(SiblingsTest, WhoWasSilentInACrowdIsOwedWhatItWas) {
+// Each was charged what it had beside those that it saw then.
+TEST_F(SiblingsTest, ACompanyOfManyIsComparedByAllThatEachHad) {
+  auto mistaken = news();
+  mistaken.capacity *= 10;
+  for (int flow = 0; flow < 5; ++flow) tell(flow, news());
+  tell(5, mistaken);
+  mistaken.delivered = 600;
+  EXPECT_EQ(tell(5, mistaken).flows, 0);
+  auto told = news();
+  told.delivered = 600;
+  EXPECT_DOUBLE_EQ(tell(5, told).ahead, 500);
+  EXPECT_DOUBLE_EQ(tell(0, news()).ahead, -100);
+}
+
+TEST_F(SiblingsTest, WhoIsSilentInACompanyIsOwedWhatTheOthersHad) {
+  for (int flow = 0; flow < 6; ++flow) tell(flow, news());
+  auto told = news(9s);
+  told.delivered = 600;
+  for (int flow = 0; flow < 5; ++flow) tell(flow, told);
+  EXPECT_DOUBLE_EQ(tell(5, news(9s)).ahead, -500);
+  told.now = at(30s);
+  told.delivered = 1200;
+  for (int flow = 0; flow < 5; ++flow) {
+    auto going_on = told;
+    for (Duration now = 9s; now < 30s; now += 200ms) {
+      going_on.now = at(now);
+      tell(flow, going_on);
+    }
+  }
+  for (int flow = 0; flow < 5; ++flow) tell(flow, told);
+  EXPECT_DOUBLE_EQ(tell(5, news(30s)).ahead, 0) << "but not for so long";
+}
+
+// Who comes when they have been here for long, with a part of a line.
+TEST_F(SiblingsTest, WhoComesLaterIsNoneOfTheCompany) {
+  auto told = news();
+  for (int flow = 0; flow < 6; ++flow) tell(flow, told);
+  for (Duration now = 1s; now <= 20s; now += 200ms) {
+    told.now = at(now);
+    told.delivered += 1000;
+    for (int flow = 0; flow < 6; ++flow) tell(flow, told);
+  }
+  EXPECT_NEAR(tell(6, news(20s)).ahead, 0, 1e-6);
+  EXPECT_NEAR(tell(0, told).ahead, 0, 1e-6);
+}
+
+// A mount that opens a second connection has halves from then on.
+TEST_F(SiblingsTest, WhatACompanyHadIsNotWorthMoreForASmallerPart) {
   auto told = news();
   for (int flow = 0; flow < 6; ++flow) tell(flow, told);
   told.delivered = 600;
-  for (int flow = 0; flow < 5; ++flow) tell(flow, told);
-  EXPECT_DOUBLE_EQ(tell(5, news()).ahead, -500);
-  told.now = at(4s);
-  told.delivered = 100'000;
-  for (int flow = 0; flow < 5; ++flow) tell(flow, told);
-  EXPECT_NEAR(tell(5, news(4s)).ahead, -500, 1e-6);
-}
-
-// Whatever it saw of them at first: only some of them, or none.
-TEST_F(SiblingsTest, WhoBeganWithOthersIsComparedWithAllThatItHad) {
-  auto mistaken = news();
-  mistaken.capacity *= 10;
-  tell(0, news());
-  tell(1, mistaken);
-  mistaken.delivered = 1000;
-  EXPECT_EQ(tell(1, mistaken).flows, 0);
-  auto told = news();
-  told.delivered = 1000;
-  EXPECT_DOUBLE_EQ(tell(1, told).ahead, 500);
+  for (int flow = 0; flow < 6; ++flow) tell(flow, told);
+  auto half = told;
+  half.part = 0.5;
+  EXPECT_DOUBLE_EQ(tell(0, half).ahead, 0);
+  EXPECT_DOUBLE_EQ(tell(1, told).ahead, 0);
 }
 
 // 8 s of its part, 200 of 400 Mbit/s.

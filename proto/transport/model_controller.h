@@ -68,22 +68,14 @@ class ModelController final : public CongestionController {
   };
 
   // A line that became narrow under what was sent for a wide one.
-  // From its first acknowledgement to its last.
-  struct Stretch {
-    TimePoint since{};
-    TimePoint until{};
-    ByteCount delivered = 0;  // when it began
-
-    [[nodiscard]] Duration time() const { return until - since; }
-  };
   struct Overrun {
     std::uint64_t round = 0;  // the last one of what was sent before it was noticed; 0: there was none
     bool measured = false;    // what the line carries
     bool judged = false;      // whether it is the line that became narrow
-    Stretch all{};            // of acknowledgements since it was noticed
-    Stretch lately{};         // since a pause
-    ByteCount delivered = 0;  // when it was noticed
-    Duration queue{};         // likewise
+    TimePoint since{};        // the first acknowledgement after it was noticed, or after a pause
+    TimePoint until{};        // the newest one
+    ByteCount delivered = 0;  // until the first one, and before that when it was noticed
+    Duration queue{};         // when it was noticed
     Duration draining{};      // round trip of the round before, while that is drained; 0: it is not
   };
 

@@ -22,10 +22,9 @@ constexpr double kNewestBytes = 500.0 * kUsualPacket;
 constexpr double kNewestHeld = 0.125;
 constexpr double kNewestLoss = 0.8;
 constexpr int kNewestQueues = 2;
-// What comes after a longer pause (a quarter of that queue) came after the line was gone.
-constexpr Duration kPauseMin = 30ms;
+// What comes after a longer pause, or one as long as that queue, came after the line was gone.
+constexpr Duration kPauseMin = 60ms;
 constexpr int kMeasuredLeast = 8;  // th of the queue that stood then, if nothing more comes
-constexpr double kMeasuredBytes = 64.0 * kUsualPacket;  // with pauses
 // Who had so much of the line before, or has so much of what trains say of it now, has it alone.
 constexpr double kOverrunAlone = 0.8;
 // Of what the line carries, a round: what it sends less shows the path when the queue is gone.
@@ -72,38 +71,27 @@ void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t
   emptied_at_ = now;
 }
 
-// Next to nothing is sent for half of what stands in the queue, or all of it where acknowledgements come in
-// bunches. What comes of it meanwhile, from one acknowledgement to another, is what the line carries.
+// Next to nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one
+// acknowledgement to another, is what the line carries.
 void ModelController::measure_overrun(const AckEvent& event) {
-  Stretch& all = overrun_.all;
-  Stretch& lately = overrun_.lately;
   if (event.acked_bytes > 0 && delivered_ > overrun_.delivered) {
-    const Duration pause = event.now - all.until;
-    if (pause > std::max(kPauseMin, overrun_.queue)) all = {.since = event.now, .delivered = delivered_};
-    if (pause > std::max(kPauseMin, overrun_.queue / 4))
-      lately = {.since = event.now, .delivered = delivered_};
-    all.until = lately.until = event.now;
+    if (event.now - overrun_.until > std::max(kPauseMin, overrun_.queue)) {
+      overrun_.since = event.now;
+      overrun_.delivered = delivered_;
+    }
+    overrun_.until = event.now;
   }
   const double meanwhile = kRateMin * to_seconds(rtt_min_ + overrun_.queue) + 2 * kUsualPacket;  // sent
   const bool nothing_left = static_cast<double>(event.in_flight) <= meanwhile;
-  if (nothing_left || lately.time() >= overrun_.queue / 2 || all.time() >= overrun_.queue)
-    end_measuring_overrun(event.now);
+  if (nothing_left || overrun_.until - overrun_.since >= overrun_.queue / 2) end_measuring_overrun(event.now);
 }
 
-// What came without a pause, over time enough; else all that came, if it is more than what was sent
-// meanwhile. Else the line was gone.
+// What came is believed if it is more than what was sent meanwhile, over time enough. Else the line was gone.
 void ModelController::end_measuring_overrun(TimePoint now) {
-  const auto came = [this](const Stretch& stretch) {
-    return static_cast<double>(delivered_ - stretch.delivered);
-  };
-  const auto rate = [&](const Stretch& stretch) {
-    return came(stretch) / to_seconds(std::max<Duration>(stretch.time(), 1us));
-  };
-  const Stretch& lately = overrun_.lately;
-  if (lately.time() >= overrun_.queue / kMeasuredLeast && rate(lately) > 2 * kRateMin)
-    return believe_overrun(rate(lately));
-  if (overrun_.all.time() > Duration(0) && came(overrun_.all) >= kMeasuredBytes)
-    return believe_overrun(rate(overrun_.all));
+  const Duration time = overrun_.until - overrun_.since;
+  const double rate =
+      static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(std::max<Duration>(time, 1us));
+  if (time >= overrun_.queue / kMeasuredLeast && rate > 2 * kRateMin) return believe_overrun(rate);
   handle_outage(now);
 }
 

@@ -125,7 +125,9 @@ void ModelController::share_evenly(Duration queue) {
       std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
   // Who owes much and sees less of the queue than the others (on a busy machine it waits for a processor)
   // would have more of the line for ever with the queue that the law gives it.
-  if (owed() < -kCatchUpMost) model_window_ = std::min(model_window_, even * to_seconds(rtt_min_ + queue));
+  if (owed() < -kCatchUpMost)
+    model_window_ =
+        std::clamp(even * to_seconds(rtt_min_ + queue), (1 - kEvenMost) * model_window_, model_window_);
   model_window_ = std::max(model_window_, extra_window());
 }
 

@@ -17,6 +17,9 @@ constexpr Duration kOwedLong = 2s;
 constexpr Duration kBeganTogether = 3s;
 // In a crowd, whose programs wait for one another's processors before they ask, and in between.
 constexpr Duration kCompany = 15s;
+constexpr Duration kCompanyLasts = 90s;
+// Who has less of its part does not want it.
+constexpr double kWants = 0.5;
 
 constexpr double kAlike = 0.1;  // of a base round trip
 constexpr Duration kAlikeMin = 2ms;
@@ -191,20 +194,21 @@ void Siblings::settle(Flow& mine, double had, Others& others) {
 }
 
 // What each was charged is what it had beside those that it saw at that moment; and those that begin together
-// see few of each other at first, whom a busy machine keeps from asking, and from telling. So a company of
-// many is compared by all that each had since then: of many, what one is given costs each of them next to
-// nothing, also where it had wanted less than its part.
-void Siblings::settle_in_company(Flow& mine, double most, Others& others) const {
+// see few of each other at first, whom a busy machine keeps from asking, and from telling. So for some time a
+// company of many is compared by all that each had since then: of many, what one is given costs each of them
+// next to nothing. Not with those that do not want their part, for which the others would wait.
+void Siblings::settle_in_company(const Flow& mine, double most, Others& others) const {
+  if (mine.news.now - mine.company > kCompanyLasts) return;
+  const double rate = (others.rate + mine.news.rate) / (others.parts + mine.news.part);  // of one part
   int companions = 0;
   double parts = mine.news.part, behind = 0;
   for (const Flow* other : alike_) {
-    if (other->company != mine.company) continue;
+    if (other->company != mine.company || other->news.rate < kWants * other->news.part * rate) continue;
     ++companions;
     parts += other->news.part;
     behind += other->news.part * std::clamp(other->had - mine.had, -most, most);
   }
-  if (companions >= kCrowd && 2 * companions >= others.flows)
-    mine.ahead = others.ahead = -mine.news.part * behind / parts;
+  if (companions >= kCrowd && 2 * companions >= others.flows) others.ahead = -mine.news.part * behind / parts;
 }
 
 // Those that begin one soon after the other.

@@ -95,7 +95,7 @@ class Siblings {
   Flow& find(const void* flow, const News& news);
   void join(Flow& mine);
   void settle(Flow& mine, double had, Others& others);
-  void settle_in_company(Flow& mine, double most, Others& others) const;
+  void settle_in_company(const Flow& mine, double most, Others& others) const;
   void join_company(Flow& mine);
 
   TimePoint emptying_{};

@@ -210,6 +210,13 @@ TEST_F(AckTrackerTest, BelowTheFloorNothingIsNewAndNothingRepeated) {
   EXPECT_FALSE(acks_.is_new(PacketNumber(3))) << "a floor never sinks";
 }
 
+TEST_F(AckTrackerTest, WhatWasNotSaidBelowTheFloorMakesNoLongFrames) {
+  for (std::uint64_t n = 0; n < 200; ++n) receive(2 * n);
+  (void)acks_.take_frame(now_, 40);
+  acks_.raise_floor(PacketNumber(100));
+  EXPECT_EQ(acks_.take_frame(now_, kPlenty)->ranges.size(), AckTracker::kNewestRanges);
+}
+
 TEST_F(AckTrackerTest, AFloorAboveAllThatCameDoesNotShutOutTheNext) {
   receive(0);
   acks_.raise_floor(PacketNumber(kVarintMax));

@@ -209,6 +209,32 @@ TEST_F(SiblingsTest, WhoIsSilentInACompanyIsOwedWhatTheOthersHad) {
   EXPECT_DOUBLE_EQ(tell(5, news(30s)).ahead, 0) << "but not for so long";
 }
 
+TEST_F(SiblingsTest, WhatACompanyHadIsForgottenInTime) {
+  auto told = news();
+  for (int flow = 0; flow < 6; ++flow) tell(flow, told);
+  told.delivered = 600;
+  EXPECT_DOUBLE_EQ(tell(0, told).ahead, 500);
+  auto less = news();
+  for (Duration now = 1s; now <= 100s; now += 200ms) {
+    told.now = less.now = at(now);
+    tell(0, told);
+    for (int flow = 1; flow < 6; ++flow) tell(flow, less);
+  }
+  told.delivered = 1'000'600;
+  EXPECT_NEAR(tell(0, told).ahead, 1'000'500 / 1.2, 1e-3) << "by what each was charged";
+}
+
+TEST_F(SiblingsTest, WhoDoesNotWantItsPartIsNotWaitedFor) {
+  auto told = news();
+  for (int flow = 0; flow < 7; ++flow) tell(flow, told);
+  told.delivered = 600;
+  auto little = news();
+  little.rate /= 4;
+  tell(6, little);
+  for (int flow = 0; flow < 6; ++flow) tell(flow, told);
+  EXPECT_NEAR(tell(0, told).ahead, 0, 1e-6);
+}
+
 // Who comes when they have been here for long, with a part of a line.
 TEST_F(SiblingsTest, WhoComesLaterIsNoneOfTheCompany) {
   auto told = news();
@@ -234,7 +260,7 @@ TEST_F(SiblingsTest, WhatACompanyHadIsNotWorthMoreForASmallerPart) {
   EXPECT_DOUBLE_EQ(tell(1, told).ahead, 0);
 }
 
-// 8 s of its part, 200 of 400 Mbit/s.
+// 16 s of its part, 200 of 400 Mbit/s.
 TEST_F(SiblingsTest, OldDebtsAreForgotten) {
   auto told = news();
   tell(1, told);

@@ -82,6 +82,7 @@ constexpr int kPatienceRoundsMax = 64;
 
 // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
 constexpr Duration kFarAway = 10ms;
+constexpr Duration kCarriedFor = 100ms;
 
 constexpr double kGoodputWeight = 1.0 / 4;
 // Of what is delivered, as long as most of what is in flight is lost and not known to be.
@@ -251,6 +252,23 @@ double ModelController::round_goodput(TimePoint now) const {
   return static_cast<double>(round_acked_) / to_seconds(std::max(now - round_started_, Duration(50us)));
 }
 
+// What a line carried is its least capacity. Where rounds are short their best sample is that of a machine
+// that was kept from running, and is told at once what came meanwhile: who believes it takes others to be
+// here.
+void ModelController::learn_carried(TimePoint now) {
+  if (state_ == State::kStartup || rtt_min_ >= kFarAway) {
+    capacity_ = std::max(capacity_, round_rate_);
+    carried_since_ = {};
+    return;
+  }
+  carried_ += round_acked_;
+  if (carried_since_ != TimePoint() && now - carried_since_ < kCarriedFor) return;
+  if (carried_since_ != TimePoint())
+    capacity_ = std::max(capacity_, static_cast<double>(carried_) / to_seconds(now - carried_since_));
+  carried_since_ = now;
+  carried_ = 0;
+}
+
 void ModelController::learn_goodput(TimePoint now) {
   round_goodput_ = round_goodput(now);
   goodput_ += (goodput_ > 0 ? kGoodputWeight : 1) * (round_goodput_ - goodput_);
@@ -291,7 +309,7 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   if (!round_app_limited_) {
     while (samples_.size() > 1 && samples_.front().round + kBandwidthRounds < round_) samples_.pop_front();
     if (!samples_.empty()) bandwidth_ = samples_.front().rate;
-    capacity_ = std::max(capacity_, round_rate_);
+    learn_carried(event.now);
     learn_goodput(event.now);
     learn_buffer(event.now);  // by what the path lost before
     learn_loss();

@@ -124,6 +124,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool puzzled();
   [[nodiscard]] bool crowded() const;
   [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
+  void learn_carried(TimePoint now);
   void learn_goodput(TimePoint now);
   void learn_loss();
   void learn_buffer(TimePoint now);
@@ -161,8 +162,10 @@ class ModelController final : public CongestionController {
   ByteCount flight_ = 0;   // that
   double round_rate_ = 0;  // best sample of this round
   bool round_app_limited_ = true;
-  double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
-  double part_ = 1;      // of what one flow would have, for k flows that have as much together: 1/k
+  double capacity_ = 0;    // of the bottleneck, with the parts of others; bytes/s
+  ByteCount carried_ = 0;  // near by: acknowledged
+  TimePoint carried_since_{};
+  double part_ = 1;  // of what one flow would have, for k flows that have as much together: 1/k
 
   double plateau_ = 0;  // startup: the rate to beat
   int plateau_rounds_ = 0;

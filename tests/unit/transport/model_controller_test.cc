@@ -355,6 +355,19 @@ TEST(ModelChange, AnOutageDuringATestForgetsTheWindowBeforeIt) {
   EXPECT_EQ(path.rounds.controller.state(), "steady");
 }
 
+// Kept from running for some milliseconds, it hears at once of what came meanwhile.
+TEST(ModelChange, NearByTheBestSampleOfABusyMachineIsNoWiderLine) {
+  Rounds rounds;
+  for (int i = 0; i < 20; ++i) rounds.round(kGigabit, 2ms);
+  ASSERT_NE(rounds.controller.state(), "startup");
+  for (int i = 0; i < 100; ++i) {
+    rounds.round(0.64 * kGigabit, 12ms);
+    rounds.round(1.36 * kGigabit, 12ms);
+  }
+  EXPECT_LE(rounds.controller.capacity(), 1.1 * kGigabit);
+  EXPECT_GE(rounds.controller.capacity(), 0.9 * kGigabit);
+}
+
 // A line that became narrow is measured by what still comes. Where nothing does, waiting for it lasted until
 // a packet at the least rate there is was due: seconds.
 TEST(ModelChange, AFlightThatIsLostToTheLastPacketIsAnOutage) {

@@ -262,9 +262,10 @@ void ModelController::learn_carried(TimePoint now) {
     return;
   }
   carried_ += round_acked_;
-  if (carried_since_ != TimePoint() && now - carried_since_ < kCarriedFor) return;
-  if (carried_since_ != TimePoint())
+  if (carried_since_ != TimePoint()) {
+    if (now - carried_since_ < kCarriedFor) return;
     capacity_ = std::max(capacity_, static_cast<double>(carried_) / to_seconds(now - carried_since_));
+  }
   carried_since_ = now;
   carried_ = 0;
 }

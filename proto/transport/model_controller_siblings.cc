@@ -123,12 +123,13 @@ void ModelController::share_evenly(Duration queue) {
   const double step = kEvenStep * (even - goodput_);
   model_window_ +=
       std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
+  model_window_ = std::max(model_window_, extra_window());
   // Who owes much and sees less of the queue than the others (on a busy machine it waits for a processor)
   // would have more of the line for ever with the queue that the law gives it.
-  if (owed() < -kCatchUpMost)
-    model_window_ =
-        std::clamp(even * to_seconds(rtt_min_ + queue), (1 - kEvenMost) * model_window_, model_window_);
-  model_window_ = std::max(model_window_, extra_window());
+  if (owed() < -kCatchUpMost) {
+    const double least = std::max(even * to_seconds(rtt_min_ + queue), extra_window());
+    model_window_ = std::min(model_window_, std::max(least, (1 - kEvenMost) * model_window_));
+  }
 }
 
 void ModelController::handle_demand(TimePoint now, RttEstimator& rtt) {

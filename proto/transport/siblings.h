@@ -7,7 +7,8 @@
 //
 // What each had is counted, as fair queueing does it (Parekh and Gallager, "A generalized processor sharing
 // approach to flow control", 1993): equal rates would leave those behind for ever that had less when all
-// began. Also those that began a little later than the first.
+// began. Also those that began a little later than the first; and many that began together (a company) are
+// compared for some time by all that each has had since.
 //
 // Each tells once in a round trip. As it is for flows of one thread; rpc/host_siblings.h has those of
 // several, flow_news.h those of several processes, which the host tells of each other that they send to.

@@ -141,6 +141,11 @@ def short(name, line, limit_mbit, size):
 # --- On the emulator --------------------------------------------------------------------------------
 
 
+def more_than_fits(line, seconds):
+    """Bytes of a file that a read of so long does not come to the end of."""
+    return int(line.rate * (seconds + 10) * 1e6 / 8)
+
+
 def intervals_of(report, began):
     """(start, end, Mbit/s) of what iperf3, started at `began`, says of each second."""
     return [(began + part["sum"]["start"], began + part["sum"]["end"], part["sum"]["bits_per_second"] / 1e6)
@@ -159,7 +164,7 @@ def mounted_beside(control, bdp, seconds):
     def measure(cell):
         line = with_buffer(bdp)
         total = FIRST_SECONDS + SETTLING_SECONDS + seconds
-        size = int(line.rate * (total + 10) * 1e6 / 8)
+        size = more_than_fits(line, total)
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
             with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -182,7 +187,7 @@ def mounted_alone(bdp, seconds):
     """The queue by the emulator's account, while a read fills the line."""
     def measure(cell):
         line = with_buffer(bdp)
-        size = int(line.rate * (seconds + 10) * 1e6 / 8)
+        size = more_than_fits(line, seconds)
         with memory_folder(size) as folder, tempfile.NamedTemporaryFile() as series:
             make_random_file(folder / "export" / "far", size)
             with mounted(line, folder / "export", series=series.name, series_interval="10ms") as (wan, _, mount):
@@ -201,14 +206,15 @@ def mounted_background(control, seconds):
     """TCP that begins beside a read through a mount of the background priority."""
     def measure(cell):
         line = with_buffer(1)
-        total = FIRST_SECONDS + SETTLING_SECONDS + seconds
-        size = int(line.rate * (total + 10) * 1e6 / 8)
+        alone_for = START_SECONDS + FIRST_SECONDS
+        total = alone_for + SETTLING_SECONDS + seconds
+        size = more_than_fits(line, total)
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
             with mounted(line, folder / "export", mount_options=["background"]) as (wan, _, mount), \
                     concurrent.futures.ThreadPoolExecutor(1) as pool:
                 reading = pool.submit(read_for, mount.path / "far", folder / "export" / "far", total, 0.05)
-                time.sleep(FIRST_SECONDS)
+                time.sleep(alone_for)
                 began = time.monotonic()
                 report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
                 read = reading.result(total + 60)
@@ -225,7 +231,7 @@ def interactive(bdp, seconds):
     """Somebody else's pings while a read fills the line."""
     def measure(cell):
         line = with_buffer(bdp)
-        size = int(line.rate * (seconds + 10) * 1e6 / 8)
+        size = more_than_fits(line, seconds)
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
             with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -244,7 +250,7 @@ def interactive(bdp, seconds):
 
 def mounted_short(name, line, limit_mbit, seconds):
     def measure(cell):
-        size = int(line.rate * (seconds + 10) * 1e6 / 8)
+        size = more_than_fits(line, seconds)
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
             with mounted(line, folder / "export") as (wan, _, mount):
@@ -307,8 +313,8 @@ def main():
     if "mounted" not in arguments.skip:
         if "iperf3" in baselines.missing():
             print(f"beside TCP: {baselines.missing()['iperf3']}")
-        for bdp in () if tiny else (0.5, 1, 4):
-            cell(f"mounted alone, {bdp:g} BDP", mounted_alone(bdp, 15))
+        for bdp in (1,) if tiny else (0.5, 1, 4):
+            cell(f"mounted alone, {bdp:g} BDP", mounted_alone(bdp, START_SECONDS + 2 if tiny else 15))
         for bdp in (1,) if tiny else (1, 4):
             cell(f"interactive, {bdp:g} BDP", interactive(bdp, 7 if tiny else 15))
         for control in () if tiny or "iperf3" in baselines.missing() else baselines.CONTROLS:

@@ -26,6 +26,13 @@ class OneServer : public testing::TestWithParam<Kind> {
     for (auto flow = before; flow < network_.pairs().size(); ++flow)
       network_.pairs()[flow]->traffic().stream(size, 16 * kMiB, GetParam());
   }
+  // As programs do that are started at once, since they share the processors.
+  void begin_one_after_another(int flows, ByteCount size, Duration every) {
+    for (int flow = 0; flow < flows; ++flow) {
+      network_.join().traffic().stream(size, 8 * kMiB, GetParam());
+      network_.run_for(every);
+    }
+  }
   // Who stores has opened a file before, and has heard from the server then.
   void let_all_open() {
     network_.run_for(100ms);
@@ -54,6 +61,7 @@ class OneServer : public testing::TestWithParam<Kind> {
       });
     const auto [first, last] = std::ranges::minmax(ends);
     EXPECT_GT(first, Duration(0)) << "not all have ended";
+    std::printf("  the first after %.2f s, the last after %.2f s\n", to_seconds(first), to_seconds(last));
     return {first, last};
   }
 
@@ -100,31 +108,21 @@ TEST_P(OneServer, WhoBeginTogetherEndTogether) {
   const int flows = kSanitized ? 16 : 64;
   for (int flow = 0; flow < flows; ++flow) network_.join().traffic().stream(16 * kMiB, 8 * kMiB, GetParam());
   const auto [first, last] = ends();
-  std::printf("  the first after %.2f s, the last after %.2f s\n", to_seconds(first), to_seconds(last));
   // Of sixteen the last is there after two seconds, of which the first one is much.
   EXPECT_LE(last - first, last / (kSanitized ? 3 : hears_late() ? 5 : 25));
 }
 
-// Programs that are started at once ask one after the other, since they share the processors.
 TEST_P(OneServer, WhoBeginsALittleLaterEndsWithTheOthers) {
-  for (int flow = 0; flow < 8; ++flow) {
-    network_.join().traffic().stream(128 * kMiB, 8 * kMiB, GetParam());
-    network_.run_for(80ms);
-  }
+  begin_one_after_another(8, 128 * kMiB, 80ms);
   const auto [first, last] = ends();
-  std::printf("  the first after %.2f s, the last after %.2f s\n", to_seconds(first), to_seconds(last));
   EXPECT_LE(last - first, last / 30);
 }
 
 // Many that are started at once on a busy machine ask over many seconds.
 TEST_P(OneServer, WhoBeginsMuchLaterInACrowdEndsWithTheOthers) {
   if (kSanitized) GTEST_SKIP() << "skipped, because it takes long; a few that begin later do the same";
-  for (int flow = 0; flow < 16; ++flow) {
-    network_.join().traffic().stream(320 * kMiB, 8 * kMiB, GetParam());
-    network_.run_for(300ms);
-  }
+  begin_one_after_another(16, 320 * kMiB, 300ms);
   const auto [first, last] = ends();
-  std::printf("  the first after %.2f s, the last after %.2f s\n", to_seconds(first), to_seconds(last));
   EXPECT_LE(last - first, last / 20);
 }
 

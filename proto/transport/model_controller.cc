@@ -39,6 +39,7 @@ constexpr std::uint64_t kBandwidthRounds = 12;
 // The queue of a flow that is alone: an eighth of the round trip. Where the path itself holds next to nothing
 // the queue is all that lasts while a program is kept from running: more there.
 constexpr Duration kOwnQueueMin = 5ms;
+constexpr Duration kOwnQueueHere = 12ms;
 constexpr Duration kOwnQueueNear = 8ms;
 constexpr Duration kOwnQueueMax = 10ms;
 // Of the way to the window that the law wants, in a round.
@@ -82,6 +83,7 @@ constexpr int kPatienceRoundsMax = 64;
 
 // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
 constexpr Duration kFarAway = 10ms;
+// What a line near by carries is told over so long: longer than a program is often kept from running.
 constexpr Duration kCarriedFor = 100ms;
 
 constexpr double kGoodputWeight = 1.0 / 4;
@@ -163,8 +165,8 @@ ByteCount ModelController::train_bytes() const {
 }
 
 Duration ModelController::usual_queue() const {
-  const Duration least = std::max(kOwnQueueMin, kOwnQueueNear - rtt_min_ / 16);
-  return std::clamp(rtt_min_ / 8, least, kOwnQueueMax);
+  const Duration least = std::max({kOwnQueueMin, kOwnQueueNear - rtt_min_ / 16, kOwnQueueHere - rtt_min_});
+  return std::clamp(rtt_min_ / 8, least, std::max(least, kOwnQueueMax));
 }
 
 Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_.room()); }
@@ -173,8 +175,10 @@ bool ModelController::queue_short() const {
   return round_queue_.average() - round_queue_.wander() < usual_queue() / 8;
 }
 
+// Where rounds are short one of them is slow for many reasons.
 bool ModelController::shared() const {
-  return share_of(rate_) < kSharedBelow && round_queue_.queue() > usual_queue() / 2 + round_queue_.wander();
+  const double rate = rtt_min_ < kFarAway ? std::max(rate_, carried_rate_) : rate_;
+  return share_of(rate) < kSharedBelow && round_queue_.queue() > usual_queue() / 2 + round_queue_.wander();
 }
 
 // ---------------------------------------------------------------- measuring
@@ -259,12 +263,14 @@ void ModelController::learn_carried(TimePoint now) {
   if (state_ == State::kStartup || rtt_min_ >= kFarAway) {
     capacity_ = std::max(capacity_, round_rate_);
     carried_since_ = {};
+    carried_rate_ = 0;
     return;
   }
   carried_ += round_acked_;
   if (carried_since_ != TimePoint()) {
     if (now - carried_since_ < kCarriedFor) return;
-    capacity_ = std::max(capacity_, static_cast<double>(carried_) / to_seconds(now - carried_since_));
+    carried_rate_ = static_cast<double>(carried_) / to_seconds(now - carried_since_);
+    capacity_ = std::max(capacity_, carried_rate_);
   }
   carried_since_ = now;
   carried_ = 0;

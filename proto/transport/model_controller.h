@@ -165,7 +165,8 @@ class ModelController final : public CongestionController {
   double capacity_ = 0;    // of the bottleneck, with the parts of others; bytes/s
   ByteCount carried_ = 0;  // near by: acknowledged
   TimePoint carried_since_{};
-  double part_ = 1;  // of what one flow would have, for k flows that have as much together: 1/k
+  double carried_rate_ = 0;  // bytes/s over the last whole kCarriedFor
+  double part_ = 1;          // of what one flow would have, for k flows that have as much together: 1/k
 
   double plateau_ = 0;  // startup: the rate to beat
   int plateau_rounds_ = 0;

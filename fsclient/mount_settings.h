@@ -48,7 +48,7 @@ struct MountSettings {
   std::vector<std::string> kernel_options;  // "nosuid", ...
 };
 
-// 512 MiB, or an eighth of the machine's memory if that is less; at least 64 MiB.
+// 1 GiB, or an eighth of the machine's memory if that is less; at least 64 MiB.
 // At most so much memory for file data, and so much until the path is known to need more.
 [[nodiscard]] ByteCount cache_bytes_default();
 constexpr ByteCount kCacheBytesFirst = 128 * 1024 * 1024;

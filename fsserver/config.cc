@@ -123,4 +123,16 @@ std::expected<ServerConfig, Complaints> parse_config(std::string_view text, cons
   return config;
 }
 
+std::string needs_restart(const ServerConfig& running, const ServerConfig& fresh) {
+  std::string names;
+  const auto add = [&](bool differs, std::string_view name) {
+    if (differs) names.append(names.empty() ? "" : ", ").append(name);
+  };
+  add(!fresh.state_dir.empty() && fresh.state_dir != running.state_dir, "state_dir");
+  add(fresh.listen != running.listen, "listen");
+  add(fresh.watch != running.watch, "watch");
+  add(fresh.limits != running.limits, "limits");
+  return names;
+}
+
 }  // namespace tusk::server

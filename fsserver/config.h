@@ -30,6 +30,7 @@
 #include <expected>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -54,6 +55,8 @@ struct ServerLimits {
   ByteCount request_memory_bytes = ByteCount{2} << 30;
   std::uint32_t attr_lifetime_ms = 1000;
   std::chrono::seconds session_keep{600};
+
+  friend bool operator==(const ServerLimits&, const ServerLimits&) = default;
 };
 
 struct ServerConfig {
@@ -70,5 +73,9 @@ using ExportCheck = std::function<void(const ExportSettings&, TomlReader&)>;
 // All that is wrong at once, not only the first. `check` is called for each export.
 [[nodiscard]] std::expected<ServerConfig, Complaints> parse_config(std::string_view text,
                                                                    const ExportCheck& check = {});
+
+// The names of what differs and is read only when a server starts, for a sentence: "listen, limits". Empty:
+// nothing.
+[[nodiscard]] std::string needs_restart(const ServerConfig& running, const ServerConfig& fresh);
 
 }  // namespace tusk::server

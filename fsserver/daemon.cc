@@ -209,6 +209,8 @@ void Daemon::apply(const Result<ServerConfig>& fresh) {
   for (const rpc::ConnectionId connection : service_->replace_exports(exports_))
     endpoint_->disconnect(connection, "the export has changed");
   spdlog::info("reloaded; exports: {}", exports_.size());
+  if (const std::string names = needs_restart(config_, *fresh); !names.empty())
+    spdlog::warn("not taken over until tuskd is restarted: {}", names);
 }
 
 void Daemon::end_withdrawn_rights() {

@@ -17,7 +17,7 @@ constexpr double kGrowGain = 1.1;  // of pacing: the window decides
 constexpr double kGain = 1.03;
 
 // Flows of normal priority keep a queue of an eighth of the round trip, within these (model_controller.cc: 5
-// to 8 ms at least, but less where a buffer has no room for that). Ours is much shorter; three quarters of
+// to 12 ms at least, but less where a buffer has no room for that). Ours is much shorter; three quarters of
 // theirs are a sign of them, less than six tenths are not.
 constexpr Duration kNormalQueueMin = 3ms;
 constexpr Duration kNormalQueueMax = 10ms;

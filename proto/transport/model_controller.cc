@@ -262,9 +262,7 @@ double ModelController::round_goodput(TimePoint now) const {
 void ModelController::learn_carried(TimePoint now) {
   if (state_ == State::kStartup || rtt_min_ >= kFarAway) {
     capacity_ = std::max(capacity_, round_rate_);
-    carried_since_ = {};
-    carried_rate_ = 0;
-    return;
+    return forget_carried();
   }
   carried_ += round_acked_;
   if (carried_since_ != TimePoint()) {
@@ -274,6 +272,13 @@ void ModelController::learn_carried(TimePoint now) {
   }
   carried_since_ = now;
   carried_ = 0;
+}
+
+// It was of another line.
+void ModelController::forget_carried() {
+  carried_ = 0;
+  carried_since_ = {};
+  carried_rate_ = 0;
 }
 
 void ModelController::learn_goodput(TimePoint now) {
@@ -498,6 +503,7 @@ void ModelController::verify_capacity() {
 
 void ModelController::lower_capacity(double rate) {
   capacity_ = rate;
+  forget_carried();
   patience_ = kPatienceRounds / 2;  // a path that changed once may be longer, too
   samples_ = {{round_, rate_}};
   bandwidth_ = rate_;

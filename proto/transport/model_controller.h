@@ -125,6 +125,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool crowded() const;
   [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
   void learn_carried(TimePoint now);
+  void forget_carried();
   void learn_goodput(TimePoint now);
   void learn_loss();
   void learn_buffer(TimePoint now);
@@ -165,7 +166,7 @@ class ModelController final : public CongestionController {
   double capacity_ = 0;    // of the bottleneck, with the parts of others; bytes/s
   ByteCount carried_ = 0;  // near by: acknowledged
   TimePoint carried_since_{};
-  double carried_rate_ = 0;  // bytes/s over the last whole kCarriedFor
+  double carried_rate_ = 0;  // bytes/s over the last whole kCarriedFor, pauses included
   double part_ = 1;          // of what one flow would have, for k flows that have as much together: 1/k
 
   double plateau_ = 0;  // startup: the rate to beat

@@ -138,6 +138,7 @@ void ModelController::learn_from_overrun() {
   const double narrower = std::max(measured, bandwidth_);
   if (narrower > kCapacityAgrees * capacity_) return;
   capacity_ = narrower;
+  forget_carried();
   verified_round_ = round_;
   patience_ = kPatienceRounds / 2;
   overrun_.draining = Duration::max();

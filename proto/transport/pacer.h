@@ -16,7 +16,7 @@ namespace tusk::transport {
 class Pacer {
  public:
   static constexpr Duration kRest = 2ms;
-  static constexpr Duration kCatchUpMax = 8ms;
+  static constexpr Duration kCatchUpMax = 12ms;
   static constexpr Duration kAsleep = 100ms;
   static constexpr Duration kLongWait = 500ms;
 

@@ -458,6 +458,20 @@ TEST(CommandLine, AllowSaysWhereAClientsFingerprintIs) {
   EXPECT_THAT(allowed.error().context, HasSubstr("\"client_key\""));
 }
 
+TEST(Config, WhatTakesARestartIsNamed) {
+  ServerConfig running;
+  running.state_dir = "/var/lib/tusk";
+  ServerConfig fresh;  // the default directory has no name in the file
+  fresh.exports.resize(2);
+  EXPECT_EQ(needs_restart(running, fresh), "");
+  fresh.limits.mounts = 7;
+  EXPECT_EQ(needs_restart(running, fresh), "limits");
+  fresh.state_dir = "/srv/state";
+  fresh.listen.clear();
+  fresh.watch = WatchWish::kNone;
+  EXPECT_EQ(needs_restart(running, fresh), "state_dir, listen, watch, limits");
+}
+
 TEST(Words, Lifetimes) {
   EXPECT_EQ(parse_lifetime("90s").value(), 90);
   EXPECT_EQ(parse_lifetime("30m").value(), 1800);

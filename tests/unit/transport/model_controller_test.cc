@@ -382,6 +382,18 @@ TEST(ModelChange, NearByASlowRoundNowAndThenIsNobodyElse) {
   EXPECT_LE(times, 3);
 }
 
+TEST(ModelChange, NearByALineThatIsSharedIsEmptiedOften) {
+  Rounds rounds;
+  for (int i = 0; i < 20; ++i) rounds.round(kGigabit, 2ms);
+  int times = 0;
+  for (int i = 0; i < 600; ++i) {  // 8 s
+    const bool empty = rounds.controller.state() == "empty";
+    rounds.round(0.5 * kGigabit, empty ? 2ms : 14ms);
+    if (!empty && rounds.controller.state() == "empty") ++times;
+  }
+  EXPECT_GE(times, 8);
+}
+
 // A line that became narrow is measured by what still comes. Where nothing does, waiting for it lasted until
 // a packet at the least rate there is was due: seconds.
 TEST(ModelChange, AFlightThatIsLostToTheLastPacketIsAnOutage) {

@@ -1,6 +1,7 @@
 #include "fsclient/block_pool.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <new>
@@ -69,5 +70,11 @@ void BlockPool::reserve_slab() {
 }
 
 #endif
+
+void provide_memory(std::span<std::byte> bytes) {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  std::byte* const first = bytes.data() - reinterpret_cast<std::uintptr_t>(bytes.data()) % page;
+  (void)::madvise(first, static_cast<std::size_t>(bytes.data() + bytes.size() - first), MADV_POPULATE_WRITE);
+}
 
 }  // namespace tusk::client

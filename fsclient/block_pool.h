@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "proto/base/strong_int.h"
@@ -42,5 +43,10 @@ class BlockPool {
   std::vector<std::byte*> bare_;  // addresses whose memory the system has back, or has not given yet
   std::vector<void*> slabs_;      // as mapped
 };
+
+// Has the system provide the memory of `bytes` now, on the thread of the caller: else who first writes to it
+// waits until a huge page is cleared, and on a virtual machine whose host has to find one first that takes 5
+// ms. Where the system cannot (before Linux 5.14) nothing happens.
+void provide_memory(std::span<std::byte> bytes);
 
 }  // namespace tusk::client

@@ -266,7 +266,8 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   read.set_offset(fetch->range.begin);
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
   read.set_compress(core_.path.receives_slowly());
-  request.reply_body = fetch->target;
+  const MutableSharedBytes target = fetch->target;
+  request.reply_body = target;
   const bool head = fetch->range.end <= kHeadMax && !core_.path.receives_slowly();
   const bool urgent = head || fetch->range.size() <= kInteractiveMax;
   const bool interactive = urgent && (!fetch->read_ahead || fetch->follows_page);
@@ -280,6 +281,9 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
       });
   fetch->call = id.value();
   if (fetch->given_up) core_.remote.cancel(id);  // meanwhile, by somebody who could not know the call yet
+  // While the answer is on its way: the thread that receives it would wait for the system, and the program
+  // for that.
+  if (interactive) provide_memory(target.bytes);
 }
 
 // On a worker. The target is the fetch's alone until it ends.

@@ -2,8 +2,11 @@
 #include "fsclient/block_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -37,6 +40,18 @@ TEST(BlockPool, UsesAgainWhatWasGivenBack) {
   std::byte* const second = pool.take();
   EXPECT_EQ(second, first);
   pool.give_back(second);
+}
+
+TEST(BlockPool, MemoryIsThereOnceItIsProvided) {
+  BlockPool pool;
+  std::byte* const block = pool.take();
+  provide_memory({block + 100, 5000});  // two pages, parts of them
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::byte* const first = block + 100 - reinterpret_cast<std::uintptr_t>(block + 100) % page;
+  std::vector<unsigned char> there(2);
+  ASSERT_EQ(::mincore(first, 2 * page, there.data()), 0);
+  EXPECT_TRUE((there[0] & 1) != 0 && (there[1] & 1) != 0);
+  pool.give_back(block);
 }
 
 TEST(BlockPool, ServesThreadsAtOnce) {

@@ -262,6 +262,13 @@ ByteCount cache_bytes_default() {
   return std::clamp(pages * page_size / 8, 64 * kMiB, 1024 * kMiB);
 }
 
+std::string size_text(double bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  return fmt::format(fmt::runtime(unit == 0 ? "{:.0f} {}" : "{:.1f} {}"), bytes, kUnits[unit]);
+}
+
 Result<ByteCount> parse_size(std::string_view text) {
   ByteCount number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

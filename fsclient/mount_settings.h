@@ -53,6 +53,8 @@ struct MountSettings {
 [[nodiscard]] ByteCount cache_bytes_default();
 constexpr ByteCount kCacheBytesFirst = 128 * 1024 * 1024;
 
+// "122 B", "1.4 GiB".
+[[nodiscard]] std::string size_text(double bytes);
 // "64M", "1GiB", "300000".
 [[nodiscard]] Result<ByteCount> parse_size(std::string_view text);
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "fsclient/mount_settings.h"
+
 namespace tusk::client {
 
 using Json = nlohmann::ordered_json;
@@ -97,13 +99,6 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
 }
 
 namespace {
-
-std::string size_text(double bytes) {
-  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  return fmt::format(fmt::runtime(unit == 0 ? "{:.0f} {}" : "{:.1f} {}"), bytes, kUnits[unit]);
-}
 
 std::string rate_text(double bytes_per_s) { return fmt::format("{:.1f} Mbit/s", bytes_per_s * 8 / 1e6); }
 

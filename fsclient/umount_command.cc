@@ -11,6 +11,7 @@
 
 #include "fsclient/cli.h"
 #include "fsclient/mount.h"
+#include "fsclient/mount_settings.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 
@@ -28,9 +29,7 @@ constexpr std::chrono::seconds kEndsWhenDropped{5};  // then it hangs
 
 void tell(const std::string& text) { fmt::print(stderr, "tusk: {}\n", text); }
 
-std::string amount(ByteCount bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
-}
+std::string amount(ByteCount bytes) { return size_text(static_cast<double>(bytes)); }
 
 bool mounted_by_us(const Place& place) {
   const std::optional<MountedAt> mounted = mounted_at(place);

@@ -105,8 +105,10 @@ struct Share {
   std::vector<std::byte> token;
 };
 
-std::filesystem::path share_file(const std::filesystem::path& state_dir, const std::string& export_name) {
-  return state_dir / "shares" / (crypto::base64url_encode(as_byte_span(export_name)) + ".toml");
+std::filesystem::path share_file(const std::filesystem::path& state_dir, const std::string& export_name,
+                                 Access access) {
+  const std::string name = crypto::base64url_encode(as_byte_span(export_name));
+  return state_dir / "shares" / (name + (access == Access::kReadWrite ? ".rw.toml" : ".toml"));
 }
 
 Result<std::optional<Share>> read_share(const std::filesystem::path& file) {
@@ -196,11 +198,11 @@ std::optional<Access> AccessStore::right_of(std::string_view export_name, const 
 }
 
 Result<void> AccessStore::put_token(TokenEntry entry, std::int64_t now_unix_s,
-                                    std::optional<crypto::Sha256Digest> replaces) {
+                                    std::span<const crypto::Sha256Digest> replaces) {
   tokens_file_.distrust();
   TUSK_TRY(refresh());
   std::erase_if(tokens_, [&](const TokenEntry& old) {
-    return old.sha256 == entry.sha256 || (replaces && old.sha256 == *replaces) ||
+    return old.sha256 == entry.sha256 || std::ranges::find(replaces, old.sha256) != replaces.end() ||
            old.expires_unix_s.value_or(INT64_MAX) <= now_unix_s;
   });
   if (tokens_.size() >= kTokensMax) return fail(ErrorCode::kLimitExceeded, "too many tokens");
@@ -214,7 +216,7 @@ Result<std::vector<std::byte>> AccessStore::new_token(const std::string& export_
   const std::lock_guard lock(mutex_);
   TUSK_ASSIGN(const Fd others_wait, lock_state_dir(state_dir_));
   std::vector<std::byte> token = random_token();
-  TUSK_TRY(put_token({crypto::sha256(token), export_name, access, expires_unix_s}, now_unix_s, std::nullopt));
+  TUSK_TRY(put_token({crypto::sha256(token), export_name, access, expires_unix_s}, now_unix_s, {}));
   return token;
 }
 
@@ -223,18 +225,29 @@ Result<std::vector<std::byte>> AccessStore::share_token(const std::string& expor
                                                         std::int64_t now_unix_s) {
   const std::lock_guard lock(mutex_);
   TUSK_ASSIGN(const Fd others_wait, lock_state_dir(state_dir_));
-  const std::filesystem::path file = share_file(state_dir_, export_name);
+  const std::filesystem::path file = share_file(state_dir_, export_name, access);
   TUSK_TRY(crypto::prepare_private_directory(file.parent_path()));
-  TUSK_ASSIGN(const auto before, read_share(file));
-  // The same name for another directory: who had the old URL was not invited to this one.
-  const bool same = before && before->path == directory.string();
-  const std::vector<std::byte> token = same ? before->token : random_token();
-  if (!same)
+  // The same name for another directory: who had the old URLs was not invited to this one.
+  std::vector<crypto::Sha256Digest> replaced;
+  std::optional<std::vector<std::byte>> token;
+  for (const Access each : {Access::kReadOnly, Access::kReadWrite}) {
+    const std::filesystem::path before_file = share_file(state_dir_, export_name, each);
+    TUSK_ASSIGN(const auto before, read_share(before_file));
+    if (!before) continue;
+    if (before->path != directory.string()) {
+      replaced.push_back(crypto::sha256(before->token));
+      std::filesystem::remove(before_file);
+    } else if (each == access) {
+      token = before->token;
+    }
+  }
+  if (!token) {
+    token = random_token();
     TUSK_TRY(write_state_file(file, "path = " + quote(directory.string()) +
-                                        "\ntoken = " + quote(crypto::base64url_encode(token)) + "\n"));
-  const auto replaces = before && !same ? std::optional(crypto::sha256(before->token)) : std::nullopt;
-  TUSK_TRY(put_token({crypto::sha256(token), export_name, access, std::nullopt}, now_unix_s, replaces));
-  return token;
+                                        "\ntoken = " + quote(crypto::base64url_encode(*token)) + "\n"));
+  }
+  TUSK_TRY(put_token({crypto::sha256(*token), export_name, access, std::nullopt}, now_unix_s, replaced));
+  return *token;
 }
 
 Result<void> AccessStore::allow(const AllowedClient& client) {

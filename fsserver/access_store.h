@@ -56,8 +56,8 @@ class AccessStore {
   [[nodiscard]] Result<std::vector<std::byte>> new_token(const std::string& export_name, Access access,
                                                          std::optional<std::int64_t> expires_unix_s,
                                                          std::int64_t now_unix_s);
-  // The token of `tuskd share` for this directory under this name: the same one each time, so that
-  // mounts survive a restart. Its right becomes `access`.
+  // The token of `tuskd share` for this directory under this name with this right: the same one each time, so
+  // that mounts survive a restart. Who was given the URL to read stays a reader when another may write.
   [[nodiscard]] Result<std::vector<std::byte>> share_token(const std::string& export_name,
                                                            const std::filesystem::path& directory,
                                                            Access access, std::int64_t now_unix_s);
@@ -73,7 +73,7 @@ class AccessStore {
   Result<void> refresh();
   void refresh_or_keep();
   Result<void> put_token(TokenEntry entry, std::int64_t now_unix_s,
-                         std::optional<crypto::Sha256Digest> replaces);
+                         std::span<const crypto::Sha256Digest> replaces);
 
   const std::filesystem::path state_dir_;
   std::mutex mutex_;

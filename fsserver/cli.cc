@@ -84,7 +84,12 @@ struct CommandLine {
     command
         ->add_option("--watch", share.watch,
                      "How changes by local programs are noticed: auto (default), fanotify, inotify or none")
-        ->transform(CLI::CheckedTransformer(wishes).description(""))
+        ->transform([wishes](const std::string& text) {
+          const auto found = wishes.find(text);
+          if (found == wishes.end())
+            throw CLI::ValidationError("--watch", text + " not in {auto,fanotify,inotify,none}");
+          return std::to_string(static_cast<int>(found->second));
+        })
         ->type_name("WAY");
     command->add_option("--url-file", share.url_file, "Write the URL into this file once it can be mounted");
     command->callback([this] { run = [this] { return server::share(share); }; });
@@ -142,6 +147,12 @@ int run_tuskd(int argc, char** argv) {
     }
     const int code = line.app.exit(error);  // prints help, version or what is wrong
     return code == 0 ? 0 : kUsage;
+  }
+  if (line.run && !line.config_file.empty()) {
+    std::fprintf(stderr,
+                 "tuskd: --config in front of a command is for none of them: without a command it serves, "
+                 "and those that read it take it behind their name\n");
+    return kUsage;
   }
   start_logging(line.log_level);
   if (!line.run && !line.config_file.empty()) line.run = [&] { return serve(line.config_file); };

@@ -126,7 +126,7 @@ Result<void> share(const ShareArguments& arguments) {
   spdlog::info("sharing {} {} as '{}'; Ctrl-C ends it. On the other machine:", exported.path.string(),
                arguments.read_write ? "read-write" : "read-only", exported.name);
   TUSK_TRY(print_line(mount_line(url)));
-  daemon->run([&]() -> Result<ServerConfig> { return config; });
+  daemon->run({});
   return {};
 }
 

@@ -257,13 +257,13 @@ void Daemon::run(const std::function<Result<ServerConfig>()>& reload) {
     const bool has_clients = write_status();
     if (has_clients) resting_ = false;
     const int signal = next_signal(has_clients);
-    if (signal == SIGHUP) {
+    if (signal == SIGHUP && reload) {
       notify_supervisor("RELOADING=1");
       apply(reload());
       notify_supervisor("READY=1");
     }
-    if (signal == SIGTERM || signal == SIGINT) {
-      spdlog::info("{}: shutting down", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (signal == SIGTERM || signal == SIGINT || (signal == SIGHUP && !reload)) {
+      spdlog::info("SIG{}: shutting down", ::sigabbrev_np(signal));
       notify_supervisor("STOPPING=1");
       return;
     }

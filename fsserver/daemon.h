@@ -32,10 +32,10 @@ class Daemon {
   [[nodiscard]] const std::filesystem::path& state_dir() const { return config_.state_dir; }
   [[nodiscard]] std::vector<io::Address> local_addresses() const { return endpoint_->local_addresses(); }
 
-  // Until SIGTERM or SIGINT. On SIGHUP `reload` is asked for the configuration as it is now: exports are
-  // opened, closed and changed, whose mounts attach anew; listen addresses and limits need a restart.
-  // An error of it, or an export that cannot be opened, leaves everything as it was. The signals must be
-  // blocked in every thread (block_signals).
+  // Until SIGTERM or SIGINT, or, without `reload`, SIGHUP: its terminal was closed. On SIGHUP `reload` is
+  // asked for the configuration as it is now: exports are opened, closed and changed, whose mounts attach
+  // anew; listen addresses and limits need a restart. An error of it, or an export that cannot be opened,
+  // leaves everything as it was. The signals must be blocked in every thread (block_signals).
   void run(const std::function<Result<ServerConfig>()>& reload);
 
   // Before any thread is started.

@@ -195,11 +195,18 @@ TEST(AccessStore, ASharedDirectoryKeepsItsToken) {
   const auto first =
       AccessStore::open(dir / "state").value()->share_token("data", "/a", Access::kReadOnly, 0).value();
   const auto store = AccessStore::open(dir / "state").value();
-  EXPECT_EQ(store->share_token("data", "/a", Access::kReadWrite, 0).value(), first);
-  EXPECT_EQ(store->right_of("data", client_key(), first, 0), Access::kReadWrite);
-  // Another directory under the name: the old URL must not open it.
+  EXPECT_EQ(store->share_token("data", "/a", Access::kReadOnly, 0).value(), first);
+  // The URL to write is another one, and changes nothing for those who have that to read; nor the reverse.
+  const auto second = store->share_token("data", "/a", Access::kReadWrite, 0).value();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(store->share_token("data", "/a", Access::kReadOnly, 0).value(), first);
+  EXPECT_EQ(store->right_of("data", client_key(), first, 0), Access::kReadOnly);
+  EXPECT_EQ(store->right_of("data", client_key(), second, 0), Access::kReadWrite);
+  // Another directory under the name: the old URLs must not open it.
   EXPECT_NE(store->share_token("data", "/b", Access::kReadOnly, 0).value(), first);
   EXPECT_EQ(store->right_of("data", client_key(), first, 0), std::nullopt);
+  EXPECT_EQ(store->right_of("data", client_key(), second, 0), std::nullopt);
+  EXPECT_NE(store->share_token("data", "/a", Access::kReadWrite, 0).value(), second);
 }
 
 TEST(AccessStore, NamesAnExportWithAnyBytes) {

@@ -149,5 +149,16 @@ TEST(ReadDir, RefusesFilesAndStaleDirectories) {
   EXPECT_ERROR(mount.readdir(gone), err(ESTALE));
 }
 
+// The server holds its root, which nobody can see to be gone by a name that leads nowhere.
+TEST(ReadDir, AnExportThatWasRemovedIsNoEmptyDirectory) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "export");
+  Server server(dir / "export");
+  Mount mount(server);
+  EXPECT_OK(mount.readdir(mount.root()));
+  std::filesystem::remove(dir / "export");
+  EXPECT_ERROR(mount.readdir(mount.root()), err(ESTALE));
+}
+
 }  // namespace
 }  // namespace tusk::server

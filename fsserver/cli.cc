@@ -87,7 +87,7 @@ struct CommandLine {
         ->transform([wishes](const std::string& text) {
           const auto found = wishes.find(text);
           if (found == wishes.end())
-            throw CLI::ValidationError("--watch", text + " not in {auto,fanotify,inotify,none}");
+            throw CLI::ValidationError(text + " not in {auto,fanotify,inotify,none}");
           return std::to_string(static_cast<int>(found->second));
         })
         ->type_name("WAY");

@@ -229,16 +229,17 @@ Result<std::vector<std::byte>> AccessStore::share_token(const std::string& expor
   TUSK_TRY(crypto::prepare_private_directory(file.parent_path()));
   // The same name for another directory: who had the old URLs was not invited to this one.
   std::vector<crypto::Sha256Digest> replaced;
+  std::optional<std::filesystem::path> stale;
   std::optional<std::vector<std::byte>> token;
   for (const Access each : {Access::kReadOnly, Access::kReadWrite}) {
-    const std::filesystem::path before_file = share_file(state_dir_, export_name, each);
-    TUSK_ASSIGN(const auto before, read_share(before_file));
+    const std::filesystem::path its_file = share_file(state_dir_, export_name, each);
+    TUSK_ASSIGN(const auto before, read_share(its_file));
     if (!before) continue;
-    if (before->path != directory.string()) {
+    if (before->path == directory.string()) {
+      if (each == access) token = before->token;
+    } else {
       replaced.push_back(crypto::sha256(before->token));
-      std::filesystem::remove(before_file);
-    } else if (each == access) {
-      token = before->token;
+      if (each != access) stale = its_file;
     }
   }
   if (!token) {
@@ -247,6 +248,8 @@ Result<std::vector<std::byte>> AccessStore::share_token(const std::string& expor
                                         "\ntoken = " + quote(crypto::base64url_encode(*token)) + "\n"));
   }
   TUSK_TRY(put_token({crypto::sha256(*token), export_name, access, std::nullopt}, now_unix_s, replaced));
+  std::error_code kept;  // its token opens nothing any more
+  if (stale) std::filesystem::remove(*stale, kept);
   return *token;
 }
 

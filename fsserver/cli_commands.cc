@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -97,6 +98,12 @@ void check_on_this_machine(const ExportSettings& settings, TomlReader& reader) {
   if (const auto user = acting_user(settings.act_as); !user) reader.complain("as", user.error().context);
 }
 
+// As nohup(1) leaves it. Blocked signals come to us whether they are ignored or not.
+bool ignores_hangup() {
+  struct sigaction action {};
+  return ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 Result<void> share(const ShareArguments& arguments) {
@@ -126,7 +133,10 @@ Result<void> share(const ShareArguments& arguments) {
   spdlog::info("sharing {} {} as '{}'; Ctrl-C ends it. On the other machine:", exported.path.string(),
                arguments.read_write ? "read-write" : "read-only", exported.name);
   TUSK_TRY(print_line(mount_line(url)));
-  daemon->run({});
+  if (ignores_hangup())
+    daemon->run([&]() -> Result<ServerConfig> { return config; });
+  else
+    daemon->run({});
   return {};
 }
 

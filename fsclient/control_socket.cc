@@ -242,6 +242,14 @@ class Server final : public ControlServer {
     return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
+  // False when nobody listens any more.
+  bool tell_how_far(int fd) const {
+    const rpc::ChannelStats path = handlers_.path();
+    const nlohmann::ordered_json line{
+        {"pending_bytes", handlers_.pending()}, {"connected", path.connected}, {"silent", is_silent(path)}};
+    return send_all(fd, text_of(line) + "\n");
+  }
+
   void flush(int fd) {
     // Outlives this connection if the other side goes away first.
     auto flushed = std::make_shared<std::atomic<bool>>(false);
@@ -254,10 +262,7 @@ class Server final : public ControlServer {
     int looks_left = kLooksAtTheEnd;
     for (int waited = 0; !*flushed; waited += kLookMs) {
       if (stopping_ && looks_left-- == 0) return;
-      if (waited % kProgressMs == 0 &&
-          !send_all(fd, fmt::format("{{\"pending_bytes\": {}, \"connected\": {}}}\n", handlers_.pending(),
-                                    handlers_.connected())))
-        return;
+      if (waited % kProgressMs == 0 && !tell_how_far(fd)) return;
       pollfd gone{.fd = fd, .events = POLLRDHUP};
       if (::poll(&gone, 1, kLookMs) > 0) return;
     }

@@ -18,12 +18,16 @@ class Deferred {
   Deferred& operator=(const Deferred&) = delete;
   ~Deferred() {
     for (auto& task : tasks_) task();
+    for (auto& task : last_) task();
   }
 
   void add(std::move_only_function<void()> task) { tasks_.push_back(std::move(task)); }
+  // After all others: what takes long, and nobody waits for.
+  void add_last(std::move_only_function<void()> task) { last_.push_back(std::move(task)); }
 
  private:
   std::vector<std::move_only_function<void()>> tasks_;
+  std::vector<std::move_only_function<void()>> last_;
 };
 
 }  // namespace tusk::client

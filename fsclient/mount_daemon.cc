@@ -221,7 +221,7 @@ class MountedServer {
         settings_.mountpoint,
         {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },
          .pending = [this] { return filesystem_->pending_bytes(); },
-         .connected = [this] { return channel_.stats().connected; },
+         .path = [this] { return channel_.stats(); },
          .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); },
          .untold = [this] { return filesystem_->untold_failures(); },
          .drop = [this] { drop(); },
@@ -441,10 +441,9 @@ std::string explain(const Error& error, const MountSettings& settings) {
           error.context);
     case ErrorCode::kTokenRefused:
       return fmt::format(
-          "{} does not let us in to '{}': the token in the URL is missing, wrong, expired or for another "
-          "export; get a "
-          "new URL from its administrator (tuskd token), or have this client's key allowed (tuskd allow "
-          "--export {} --{})",
+          "{} does not let us in to '{}': that name is mistyped, or the token in the URL is missing, wrong, "
+          "expired or for another export; get a new URL from its administrator (tuskd token), or have this "
+          "client's key allowed (tuskd allow --export {} --{})",
           server, settings.url.export_name, settings.url.export_name, own_key(settings));
     case ErrorCode::kNoSuchExport:
       return fmt::format("{} exports nothing called '{}'", server, settings.url.export_name);

@@ -298,6 +298,11 @@ Result<void> apply_options(std::string_view list, MountSettings& settings) {
 }
 
 Result<void> check_options(const MountSettings& settings) {
+  if (settings.identity == IdentityWish::kReal && (settings.uid || settings.gid))
+    return fail(
+        ErrorCode::kBadConfig,
+        "option identity: uid and gid show files as one user's, real as they are on the server; leave "
+        "out one or the other");
   if (settings.background && settings.connections > 1)
     return fail(ErrorCode::kBadConfig, "option connections: a mount in the background has one");
   if (settings.cache_folder_bytes != 0 && settings.cache_folder.empty())

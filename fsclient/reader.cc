@@ -239,8 +239,22 @@ void Reader::handle_close(const std::shared_ptr<OpenFile>& file) {
 
 void Reader::start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after) {
   fetch->started = core_.scheduler.now();
-  const bool kept = kept_.has_some_of(*file->inode, fetch->range);
-  after.add([this, kept, file, fetch = std::move(fetch)] { kept ? bring(file, fetch) : call(file, fetch); });
+  if (!kept_.has_some_of(*file->inode, fetch->range)) return ask(file, fetch, after);
+  after.add([this, file, fetch = std::move(fetch)] { bring(file, fetch); });
+}
+
+// Once all is asked for, and while the answer is on its way, the memory for what somebody waits for is
+// provided: else the thread that receives it would wait for the system.
+void Reader::ask(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch,
+                 Deferred& after) {
+  if (is_interactive(*fetch)) after.add_last([target = fetch->target] { provide_memory(target.bytes); });
+  after.add([this, file, fetch] { call(file, fetch); });
+}
+
+bool Reader::is_interactive(const Fetch& fetch) const {
+  const bool head = fetch.range.end <= kHeadMax && !core_.path.receives_slowly();
+  const bool urgent = head || fetch.range.size() <= kInteractiveMax;
+  return urgent && (!fetch.read_ahead || fetch.follows_page);
 }
 
 // From the disk of this machine, else from the server.
@@ -249,7 +263,7 @@ void Reader::bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<
     Deferred after;
     Inode& inode = *file->inode;
     const std::lock_guard lock(inode.mutex);
-    if (!fetch->stale && change == 0) return after.add([this, file, fetch] { call(file, fetch); });
+    if (!fetch->stale && change == 0) return ask(file, fetch, after);
     if (fetch->read_ahead) ahead_in_flight_ -= fetch->range.size();
     const bool right = inode.file->version.is(change) && !inode.written_since(fetch->started);
     inode.file->data.end_fetch(fetch, right ? fetch->range.size() : 0, 0, change);
@@ -266,12 +280,8 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
   read.set_offset(fetch->range.begin);
   read.set_length(static_cast<std::uint32_t>(fetch->range.size()));
   read.set_compress(core_.path.receives_slowly());
-  const MutableSharedBytes target = fetch->target;
-  request.reply_body = target;
-  const bool head = fetch->range.end <= kHeadMax && !core_.path.receives_slowly();
-  const bool urgent = head || fetch->range.size() <= kInteractiveMax;
-  const bool interactive = urgent && (!fetch->read_ahead || fetch->follows_page);
-  request.priority = interactive ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
+  request.reply_body = fetch->target;
+  request.priority = is_interactive(*fetch) ? rpc::Priority::kInteractive : rpc::Priority::kBulk;
   const rpc::CallId id = core_.remote.transfer(
       std::move(request), schema::Reply::kRead, [this, file, fetch](Result<rpc::CallReply> reply) mutable {
         if (!reply || !reply->message.read().compressed()) return finish(file, fetch, std::move(reply));
@@ -281,9 +291,6 @@ void Reader::call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<F
       });
   fetch->call = id.value();
   if (fetch->given_up) core_.remote.cancel(id);  // meanwhile, by somebody who could not know the call yet
-  // While the answer is on its way: the thread that receives it would wait for the system, and the program
-  // for that.
-  if (interactive) provide_memory(target.bytes);
 }
 
 // On a worker. The target is the fetch's alone until it ends.

@@ -92,6 +92,8 @@ class Reader {
   void give_up(FileData& data, Interval range, Deferred& after);
   void start(const std::shared_ptr<OpenFile>& file, std::shared_ptr<Fetch> fetch, Deferred& after);
   void bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);
+  void ask(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch, Deferred& after);
+  [[nodiscard]] bool is_interactive(const Fetch& fetch) const;
   void call(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch);
   void finish(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<Fetch>& fetch,
               Result<rpc::CallReply> reply);

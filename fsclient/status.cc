@@ -56,6 +56,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"key_changed", path.key_changed},
       {"down_because", path.down_because},
       {"silent_s", to_seconds(path.silent)},
+      {"silent", is_silent(path)},
       {"mounted_s", to_seconds(now - facts.mounted_at)},
       {"path",
        {{"address", path.peer_address},
@@ -98,6 +99,12 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+bool is_silent(const rpc::ChannelStats& path) {
+  constexpr std::chrono::seconds kSilentMin{2};
+  constexpr int kRoundTrips = 3;
+  return path.silent >= std::max<Duration>(kSilentMin, kRoundTrips * path.rtt_smoothed);
+}
+
 namespace {
 
 std::string rate_text(double bytes_per_s) { return fmt::format("{:.1f} Mbit/s", bytes_per_s * 8 / 1e6); }
@@ -106,16 +113,13 @@ std::string share_text(double part, double whole) {
   return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "-";
 }
 
-// A lost packet is made good before.
-constexpr double kSilenceShownMin_s = 2;
-
 // An older daemon does not say.
 bool key_changed(const Json& json) { return json.value("key_changed", false); }
 
 // Not "up" while nothing is heard: nobody knows yet whether it is.
 std::string connection_text(const Json& json) {
   const auto silent_s = json.at("silent_s").get<double>();
-  const bool silent = silent_s >= kSilenceShownMin_s;
+  const bool silent = json.value("silent", false);  // an older daemon does not say
   const std::string seconds = fmt::format("{:.0f} s", std::floor(silent_s));
   if (json.at("connected").get<bool>()) {
     const auto address = json.at("path").at("address").get<std::string>();

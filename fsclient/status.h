@@ -4,9 +4,10 @@
 // mount, whose server may be out of reach. A connection sends one line and reads the answer to its end:
 //
 //   status   one JSON object, see below
-//   flush    lines {"pending_bytes": N, "connected": true or false} about once a second, the last one when
-//            nothing is pending: {"pending_bytes": 0, "flushed": true, "untold": N, "untold_last": TEXT}: how
-//            many changes programs were told are done, could not be done, and nobody has been told of
+//   flush    lines {"pending_bytes": N, "connected": true or false, "silent": true or false} about once a
+//            second, the last one when nothing is pending: {"pending_bytes": 0, "flushed": true, "untold": N,
+//            "untold_last": TEXT}: how many changes programs were told are done, could not be done, and
+//            nobody has been told of
 //   drop     {"lost_bytes": N}; then the mount is taken from its users and the daemon ends, without waiting
 //            for the server
 //   pin PATH, unpin PATH
@@ -30,6 +31,7 @@
 //   key_changed        true if that is since it has another key than it had: down_because says which
 //   down_because       while not connected: the reason, or ""
 //   silent_s           for how long the server has owed an answer and sent nothing; 0 when it owes none
+//   silent             true when that is longer than losses explain: the server cannot be reached, or hangs
 //   mounted_s          since the mount
 //   path               object: address, rtt_s, rtt_min_s, queueing_delay_s, send_bytes_per_s,
 //                      receive_bytes_per_s, loss (fraction), cipher (that of packets), mtu, bytes_sent,
@@ -47,12 +49,11 @@
 //   operations         of all kinds
 //   cache_used_bytes, cache_max_bytes
 //   disk_cache         null without -o cache=DIR, else an object: folder, used_bytes, max_bytes,
-//   pinned_bytes,
-//                      blocks; since the mount: hits (blocks), hit_bytes, stored_bytes, evicted_bytes,
-//                      skipped_bytes (not stored: the disk was too slow, or full), damaged (blocks that were
-//                      not what had been written); pending_bytes (on their way to the disk), loading (true
-//                      until what is there from before is known), problem (why nothing is stored, or ""),
-//                      pins (paths)
+//                      pinned_bytes, blocks; since the mount: hits (blocks), hit_bytes, stored_bytes,
+//                      evicted_bytes, skipped_bytes (not stored: the disk was too slow, or full), damaged
+//                      (blocks that were not what had been written); pending_bytes (on their way to the
+//                      disk), loading (true until what is there from before is known), problem (why nothing
+//                      is stored, or ""), pins (paths)
 //   inodes             that the kernel knows
 //   coherence          what cached facts rest on: "leases (fanotify)", "leases (inotify)" or "lifetimes"
 //   leases             files and directories whose attributes are under a lease
@@ -75,6 +76,10 @@
 #include "proto/rpc/channel.h"
 
 namespace tusk::client {
+
+// The server has owed an answer for so long (2 s and three round trips) that people are told: a lost packet
+// is made good before.
+[[nodiscard]] bool is_silent(const rpc::ChannelStats& path);
 
 // Facts about a mount that do not change while it lives.
 struct MountFacts {
@@ -110,7 +115,7 @@ class ControlServer {
   struct Handlers {
     std::function<std::string()> status;  // JSON
     std::function<ByteCount()> pending;   // bytes
-    std::function<bool()> connected;
+    std::function<rpc::ChannelStats()> path;
     std::function<void(Done<void>)> flush;
     std::function<UntoldFailures::Value()> untold;
     std::function<void()> drop;

@@ -41,7 +41,7 @@ bool mounted_by_us(const Place& place) {
 // How far a daemon is with its data.
 struct Standing {
   ByteCount pending = 0;
-  bool connected = true;
+  bool in_reach = true;  // the server, as far as one can know
   bool flushed = false;
   UntoldFailures::Value untold;  // once it is flushed
 };
@@ -50,7 +50,7 @@ std::optional<Standing> parse_standing(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   return Standing{.pending = json.value("pending_bytes", ByteCount{0}),
-                  .connected = json.value("connected", true),
+                  .in_reach = json.value("connected", true) && !json.value("silent", false),
                   .flushed = json.value("flushed", false),
                   .untold = {json.value("untold", std::uint64_t{0}), json.value("untold_last", "")}};
 }
@@ -99,42 +99,45 @@ bool ends_within(const Daemon& daemon, std::chrono::seconds limit) {
 // Tells people what a flush waits for: nothing in its first second, unless that cannot end soon.
 class FlushReport {
  public:
-  explicit FlushReport(const Place& place) : place_(place) {}
+  FlushReport(const Place& place, bool unmounted) : place_(place), unmounted_(unmounted) {}
 
   void handle(const Standing& standing) {
     flushed_ = standing.flushed;
     untold_ = standing.untold;
     const bool first = std::exchange(first_, false);
     if (flushed_ || standing.pending == 0) return;
-    if (!standing.connected)
+    if (!standing.in_reach)
       tell_out_of_reach(standing);
     else if (!first && std::exchange(told_, standing.pending) != standing.pending)
       tell(fmt::format("waiting for {} to reach the server", amount(standing.pending)));
-    connected_ = standing.connected;
+    was_in_reach_ = standing.in_reach;
   }
   [[nodiscard]] bool flushed() const { return flushed_; }
   [[nodiscard]] const UntoldFailures::Value& untold() const { return untold_; }
 
  private:
   void tell_out_of_reach(const Standing& standing) const {
-    if (!connected_) return;  // said before
-    tell(
-        fmt::format("the server is out of reach, waiting for it: it does not have {} yet (Ctrl-C leaves {} "
-                    "mounted, tusk umount -f {} unmounts it and loses them)",
-                    amount(standing.pending), place_.string(), place_.string()));
+    if (!was_in_reach_) return;  // said before
+    const std::string name = place_.string();
+    tell(fmt::format(
+        "the server is out of reach, waiting for it: it does not have {} yet (Ctrl-C leaves {}, tusk "
+        "umount -f {} {} and loses them)",
+        amount(standing.pending), unmounted_ ? "that to the daemon" : name + " mounted", name,
+        unmounted_ ? "ends it" : "unmounts it"));
   }
 
   const Place& place_;
+  const bool unmounted_;  // already
   bool first_ = true;
   ByteCount told_ = 0;
-  bool connected_ = true;
+  bool was_in_reach_ = true;
   bool flushed_ = false;
   UntoldFailures::Value untold_;
 };
 
 // What could not be done of all that programs were told is, and nobody was told of.
-Result<UntoldFailures::Value> flush(const Place& place, const Daemon& daemon) {
-  FlushReport report(place);
+Result<UntoldFailures::Value> flush(const Place& place, const Daemon& daemon, bool unmounted) {
+  FlushReport report(place, unmounted);
   TUSK_TRY(control(daemon, "flush", [&report](std::string_view line) {
     if (const std::optional<Standing> standing = parse_standing(line)) report.handle(*standing);
   }));
@@ -145,7 +148,7 @@ Result<UntoldFailures::Value> flush(const Place& place, const Daemon& daemon) {
 int complain_of_use(const Place& place, const std::optional<Daemon>& daemon) {
   const std::string name = place.string();
   const std::optional<Standing> standing = standing_of(daemon);
-  if (!standing || standing->connected)
+  if (!standing || standing->in_reach)
     return complain(kMountFailed, fmt::format("{} is in use (fuser -vm {} shows by whom); tusk umount -l {} "
                                               "unmounts it all the same",
                                               name, name, name));
@@ -172,7 +175,7 @@ int unmount_in_good_order(const Place& place, const std::optional<Daemon>& daemo
   if (!daemon) tell_that_nobody_knows(place);
   UntoldFailures::Value untold;
   if (daemon) {
-    const Result<UntoldFailures::Value> flushed = flush(place, *daemon);
+    const Result<UntoldFailures::Value> flushed = flush(place, *daemon, false);
     if (!flushed && mounted_by_us(place)) return complain(kMountFailed, flushed.error().message());
     untold = flushed.value_or(untold);
   }
@@ -184,7 +187,7 @@ int unmount_in_good_order(const Place& place, const std::optional<Daemon>& daemo
                  : complain(kMountFailed, unmounted.error().message());
   }
   if (!daemon) return 0;
-  untold = flush(place, *daemon).value_or(untold);  // what was written until the last moment
+  untold = flush(place, *daemon, true).value_or(untold);  // what was written until the last moment
   const int end = see_it_end(place, *daemon);
   if (untold.count == 0) return end;
   return complain(kPartlyDone,
@@ -202,7 +205,7 @@ int unmount_lazily(const Place& place, const std::optional<Daemon>& daemon) {
   const std::string name = place.string();
   if (!standing)
     tell_that_nobody_knows(place);
-  else if (standing->pending > 0 && standing->connected)
+  else if (standing->pending > 0 && standing->in_reach)
     tell(
         fmt::format("{} is unmounted; its daemon ({}) sends {} more in the background (tusk status {} shows "
                     "how far it is)",

@@ -242,12 +242,13 @@ Result<std::vector<std::byte>> AccessStore::share_token(const std::string& expor
       if (each != access) stale = its_file;
     }
   }
-  if (!token) {
-    token = random_token();
+  const bool known = token.has_value();
+  if (!known) token = random_token();
+  // The tokens first: as long as the others are in their files, the next try finds and revokes them.
+  TUSK_TRY(put_token({crypto::sha256(*token), export_name, access, std::nullopt}, now_unix_s, replaced));
+  if (!known)
     TUSK_TRY(write_state_file(file, "path = " + quote(directory.string()) +
                                         "\ntoken = " + quote(crypto::base64url_encode(*token)) + "\n"));
-  }
-  TUSK_TRY(put_token({crypto::sha256(*token), export_name, access, std::nullopt}, now_unix_s, replaced));
   std::error_code kept;  // its token opens nothing any more
   if (stale) std::filesystem::remove(*stale, kept);
   return *token;

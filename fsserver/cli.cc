@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <string>
 
+#include "fsserver/config.h"
 #include "proto/base/suggestion.h"
 
 namespace tusk::server {
@@ -22,7 +22,7 @@ constexpr const char* kAbout =
     "\n"
     "  tuskd share ~/films                        read-only, prints what to type on the other machine\n"
     "  tuskd share ~/work --rw --listen :9000     read-write, on another port\n"
-    "  tuskd --config /etc/tusk/tuskd.toml        many exports; SIGHUP reads the file again\n"
+    "  tuskd --config /etc/tusk/tuskd.toml        many exports; SIGHUP reads them again\n"
     "  tuskd token --export films --expires 7d    another URL for one of them\n"
     "\n"
     "One UDP port (8875 by default) has to be reachable from the other machine.";
@@ -77,18 +77,13 @@ struct CommandLine {
     command->add_option("--listen", share.listen,
                         "ADDR:PORT to listen on (default: every address, port 8875)");
     command->add_option("--state-dir", share.state_dir, "Where keys and tokens are kept");
-    const std::map<std::string, WatchWish> wishes{{"auto", WatchWish::kAuto},
-                                                  {"fanotify", WatchWish::kFanotify},
-                                                  {"inotify", WatchWish::kInotify},
-                                                  {"none", WatchWish::kNone}};
     command
         ->add_option("--watch", share.watch,
                      "How changes by local programs are noticed: auto (default), fanotify, inotify or none")
-        ->transform([wishes](const std::string& text) {
-          const auto found = wishes.find(text);
-          if (found == wishes.end())
-            throw CLI::ValidationError(text + " not in {auto,fanotify,inotify,none}");
-          return std::to_string(static_cast<int>(found->second));
+        ->transform([](const std::string& text) {
+          const auto wish = watch_wish(text);
+          if (!wish) throw CLI::ValidationError(text + " is none of auto, fanotify, inotify and none");
+          return std::to_string(static_cast<int>(*wish));
         })
         ->type_name("WAY");
     command->add_option("--url-file", share.url_file, "Write the URL into this file once it can be mounted");

@@ -71,6 +71,15 @@ void print_warning(const std::string& warning) {
   if (!warning.empty()) std::fprintf(stderr, "tuskd: warning: %s\n", warning.c_str());
 }
 
+// Of what was granted, and will not do all that it says.
+void warn_of(const Reachable& reachable, const std::string& export_name, Access granted) {
+  print_warning(reachable.warning);
+  if (granted > reachable.access)
+    print_warning("export '" + export_name +
+                  "' is read-only: nobody can write there until it is exported "
+                  "read-write (access = \"rw\", or tuskd share --rw)");
+}
+
 std::string moment(std::int64_t unix_s) {
   const std::time_t time = unix_s;
   std::tm broken_down{};
@@ -173,7 +182,7 @@ Result<void> print_token(const TokenArguments& arguments) {
   url.fingerprint = identity.fingerprint();
   const Access access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
   TUSK_ASSIGN(url.token, store->new_token(arguments.export_name, access, expires, now));
-  print_warning(reachable.warning);
+  warn_of(reachable, arguments.export_name, access);
   return print_line(url.to_text());
 }
 
@@ -191,7 +200,7 @@ Result<void> allow(const AllowArguments& arguments) {
   TUSK_ASSIGN(const crypto::Identity identity, crypto::Identity::load_or_create(located.state_dir));
   TUSK_ASSIGN(rpc::MountUrl url, url_of(arguments.export_name, reachable, ""));
   url.fingerprint = identity.fingerprint();
-  print_warning(reachable.warning);
+  warn_of(reachable, arguments.export_name, access);
   std::fprintf(
       stderr,
       "The client with that key may now mount this. It is no secret: what follows the # is the key of this "

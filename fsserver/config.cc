@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+
+#include "fsserver/state_file.h"
 
 namespace tusk::server {
 namespace {
@@ -45,18 +48,12 @@ void read_listen(TomlReader& reader, std::vector<io::Address>& listen) {
 }
 
 void read_watch(TomlReader& reader, WatchWish& watch) {
-  const auto wish = reader.text("watch");
-  if (!wish) return;
-  constexpr std::pair<std::string_view, WatchWish> kWishes[] = {{"auto", WatchWish::kAuto},
-                                                                {"fanotify", WatchWish::kFanotify},
-                                                                {"inotify", WatchWish::kInotify},
-                                                                {"none", WatchWish::kNone}};
-  for (const auto& [word, meaning] : kWishes)
-    if (*wish == word) {
-      watch = meaning;
-      return;
-    }
-  reader.complain("watch", "'watch' must be \"auto\", \"fanotify\", \"inotify\" or \"none\"");
+  const auto word = reader.text("watch");
+  if (!word) return;
+  if (const auto wish = watch_wish(*word))
+    watch = *wish;
+  else
+    reader.complain("watch", "'watch' must be \"auto\", \"fanotify\", \"inotify\" or \"none\"");
 }
 
 ExportSettings read_export(TomlReader& reader) {
@@ -123,12 +120,24 @@ std::expected<ServerConfig, Complaints> parse_config(std::string_view text, cons
   return config;
 }
 
+std::optional<WatchWish> watch_wish(std::string_view word) {
+  constexpr std::pair<std::string_view, WatchWish> kWishes[] = {{"auto", WatchWish::kAuto},
+                                                                {"fanotify", WatchWish::kFanotify},
+                                                                {"inotify", WatchWish::kInotify},
+                                                                {"none", WatchWish::kNone}};
+  const auto* const found = std::ranges::find(kWishes, word, &std::pair<std::string_view, WatchWish>::first);
+  return found == std::end(kWishes) ? std::nullopt : std::optional(found->second);
+}
+
 std::string needs_restart(const ServerConfig& running, const ServerConfig& fresh) {
   std::string names;
   const auto add = [&](bool differs, std::string_view name) {
     if (differs) names.append(names.empty() ? "" : ", ").append(name);
   };
-  add(!fresh.state_dir.empty() && fresh.state_dir != running.state_dir, "state_dir");
+  const auto state_dir = [](const ServerConfig& config) {
+    return config.state_dir.empty() ? default_state_dir().value_or(config.state_dir) : config.state_dir;
+  };
+  add(state_dir(fresh) != state_dir(running), "state_dir");
   add(fresh.listen != running.listen, "listen");
   add(fresh.watch != running.watch, "watch");
   add(fresh.limits != running.limits, "limits");

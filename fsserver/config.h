@@ -30,6 +30,7 @@
 #include <expected>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,9 @@ using ExportCheck = std::function<void(const ExportSettings&, TomlReader&)>;
 // All that is wrong at once, not only the first. `check` is called for each export.
 [[nodiscard]] std::expected<ServerConfig, Complaints> parse_config(std::string_view text,
                                                                    const ExportCheck& check = {});
+
+// auto, fanotify, inotify, none; nullopt: another word.
+[[nodiscard]] std::optional<WatchWish> watch_wish(std::string_view word);
 
 // The names of what differs and is read only when a server starts, for a sentence: "listen, limits". Empty:
 // nothing.

@@ -179,16 +179,32 @@ Result<void> Daemon::check_names_are_free(const std::vector<ExportSettings>& set
   return {};
 }
 
+namespace {
+
+// An export that stays as it is keeps its object, and its mounts notice nothing.
+bool stays(Export& exported, const ExportSettings& wanted) {
+  if (exported.settings() != wanted || !exported.root_exists()) return false;
+  if (is_at(*exported.nodes().root(), wanted.path)) return true;
+  // Nothing there is no reason to keep all other exports as they were.
+  std::error_code unseen;
+  const bool replaced = std::filesystem::exists(wanted.path, unseen);
+  spdlog::warn("export '{}': {} {}", wanted.name, wanted.path.string(),
+               replaced ? "is another directory now; who has mounted the one before gets errors until it is "
+                          "mounted again"
+                        : "cannot be seen any more; the directory that was there is served on");
+  return !replaced;
+}
+
+}  // namespace
+
 Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(
     const std::vector<ExportSettings>& settings) {
   TUSK_TRY(check_names_are_free(settings));
   const crypto::Secret secret = identity_.derive_secret(kHandleSecretLabel);
   std::vector<std::shared_ptr<Export>> opened;
   for (const ExportSettings& wanted : settings) {
-    // An export that stays as it is keeps its object, and its mounts notice nothing.
-    const auto same = std::ranges::find_if(exports_, [&](const auto& exported) {
-      return exported->settings() == wanted && exported->root_exists();
-    });
+    const auto same =
+        std::ranges::find_if(exports_, [&](const auto& exported) { return stays(*exported, wanted); });
     if (same != exports_.end()) {
       opened.push_back(*same);
       continue;
@@ -223,7 +239,7 @@ bool Daemon::write_status() {
   for (const io::Address& address : endpoint_->local_addresses())
     status.listen.push_back(address.to_string());
   for (const auto& exported : exports_)
-    status.exports.push_back({exported->name(), exported->settings().path});
+    status.exports.push_back({exported->name(), exported->settings().path, exported->settings().access});
   std::ranges::sort(status.clients, {}, [](const ConnectedClient& client) { return client.peer.connection; });
   if (auto written = status_file_.update(status); !written)
     spdlog::warn("`tuskd clients` and `tuskd token` will not know of this server: {}",

@@ -22,12 +22,7 @@ Result<bool> DirectoryReader::next(RawEntry& entry) {
   if (place_ == filled_) {
     if (++reads_ > kKernelReadsMax) return false;
     const long size = ::syscall(SYS_getdents64, fd_.number(), buffer_.data(), buffer_.size());
-    if (size < 0) {
-      // A directory that has been removed. readdir(3) takes ENOENT for the end of an empty one: who copies
-      // what is there, and deletes the rest, would delete all.
-      if (errno == ENOENT) errno = ESTALE;
-      return fail_errno("getdents64");
-    }
+    if (size < 0) return fail_errno("getdents64");
     place_ = 0;
     filled_ = static_cast<std::size_t>(size);
     ended_ = filled_ == 0;

@@ -98,8 +98,8 @@ bool Export::root_exists() {
   const bool logged = removal_logged_.exchange(!exists);
   if (!exists && !logged)
     spdlog::error(
-        "export '{}': {} has been removed; clients get errors. When it is back, start tuskd again, or send "
-        "it SIGHUP",
+        "export '{}': {} has been removed; clients get errors. When it is back, start tuskd again (one that "
+        "has a configuration file: or send it SIGHUP), and mount again",
         settings_.name, settings_.path.string());
   return exists;
 }

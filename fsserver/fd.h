@@ -1,9 +1,11 @@
-// Descriptors that several hold, and the one way back from an O_PATH descriptor to a path.
+// Descriptors that several hold, and the ways between them and paths.
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +24,14 @@ using SharedFd = std::shared_ptr<const Fd>;
 // from this path straight to the inode, also when that is a symlink; no name is resolved again.
 [[nodiscard]] inline std::string proc_path(const Fd& fd) {
   return "/proc/self/fd/" + std::to_string(fd.number());
+}
+
+// Whether `path`, symlinks followed, leads to what is open here.
+[[nodiscard]] inline bool is_at(const Fd& fd, const std::filesystem::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(fd.number(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 }  // namespace tusk::server

@@ -39,8 +39,11 @@ std::vector<io::Address> addresses_of(const ServerStatus& server) {
   return addresses;
 }
 
-bool has_export(const auto& exports, const std::string& name) {
-  return std::ranges::any_of(exports, [&](const auto& exported) { return exported.name == name; });
+// nullptr: there is none of that name.
+const auto* export_in(const auto& exports, const std::string& name) {
+  const auto found =
+      std::ranges::find_if(exports, [&](const auto& exported) { return exported.name == name; });
+  return found == exports.end() ? nullptr : &*found;
 }
 
 std::string names_of_exports(const Located& located) {
@@ -82,15 +85,23 @@ Result<Located> locate(const StateArguments& arguments) {
 
 Result<Reachable> find_export(const Located& located, const std::string& name) {
   TUSK_TRY(check_export_name(name));
+  std::optional<Reachable> running;  // several may export the same directory: who lets clients write
   for (const ServerStatus& server : located.running)
-    if (has_export(server.exports, name)) return Reachable{addresses_of(server), ""};
-  const bool configured = located.config && has_export(located.config->exports, name);
+    if (const auto* exported = export_in(server.exports, name); exported != nullptr)
+      if (!running || exported->access > running->access)
+        running = Reachable{addresses_of(server), exported->access, ""};
+  if (running) return std::move(*running);
+  const ExportSettings* const configured =
+      located.config ? export_in(located.config->exports, name) : nullptr;
   const bool known = located.config || !located.running.empty();
-  if (known && !configured)
+  if (known && configured == nullptr)
     return fail(ErrorCode::kBadConfig,
                 "there is no export named '" + name + "'; there is " + names_of_exports(located));
   Reachable reachable;
-  reachable.listen = configured ? located.config->listen : std::vector{io::Address::any(rpc::kDefaultPort)};
+  reachable.listen =
+      configured != nullptr ? located.config->listen : std::vector{io::Address::any(rpc::kDefaultPort)};
+  // What nobody knows is not warned of.
+  reachable.access = configured != nullptr ? configured->access : Access::kReadWrite;
   reachable.warning =
       located.running.empty()
           ? "no server is running with " + located.state_dir.string() + "; this works once one exports '" +

@@ -28,7 +28,8 @@ struct Located {
 // refused with those that there are, as far as they are known.
 struct Reachable {
   std::vector<io::Address> listen;
-  std::string warning;  // when no server exports it yet
+  Access access = Access::kReadOnly;  // of the export: nobody has more
+  std::string warning;                // when no server exports it yet
 };
 [[nodiscard]] Result<Reachable> find_export(const Located& located, const std::string& name);
 

@@ -77,7 +77,12 @@ Result<void> readdir(Call& call) {
   const std::uint32_t limit = request.limit_bytes() == 0 ? kPageBytesDefault : request.limit_bytes();
   Page page{.last_cookie = request.cookie(), .bytes_left = std::min(limit, kPageBytesMax)};
   DirectoryReader reader(std::move(stream));
-  TUSK_TRY(fill(call, directory, device_of(status), reader, page));
+  const Result<void> filled = fill(call, directory, device_of(status), reader, page);
+  // With its root all of an export is gone, and readdir(3) takes ENOENT for the end of an empty directory:
+  // who copies what is there, and deletes the rest, would delete all.
+  if (!filled && filled.error().code == from_errno(ENOENT) && !call.exported().root_exists())
+    return fail(from_errno(ESTALE), "the exported directory has been removed");
+  TUSK_TRY(filled);
 
   schema::ReadDirReply& reply = *call.reply.mutable_readdir();
   reply.set_end(reader.ended());

@@ -17,6 +17,11 @@ void add(std::ostream& out, std::string_view key, std::string_view value) {
   out << key << " = " << toml::value<std::string>(value) << '\n';
 }
 
+Access shown_access(TomlReader& reader) {
+  return reader.text("access") == "ro" ? Access::kReadOnly
+                                       : Access::kReadWrite;  // an older server does not say
+}
+
 std::optional<ConnectedClient> read_client(TomlReader& reader) {
   ConnectedClient client;
   const auto key = crypto::Fingerprint::parse(reader.text("key").value_or(""));
@@ -25,7 +30,7 @@ std::optional<ConnectedClient> read_client(TomlReader& reader) {
   client.peer.address = reader.text("address").value_or("");
   client.client_name = reader.text("name").value_or("");
   client.export_name = reader.text("export").value_or("");
-  client.access = reader.text("access") == "rw" ? Access::kReadWrite : Access::kReadOnly;
+  client.access = shown_access(reader);
   client.since_unix_s = reader.integer("since", 0, INT64_MAX).value_or(0);
   client.open_files = static_cast<std::size_t>(reader.integer("open_files", 0, INT64_MAX).value_or(0));
   return client;
@@ -40,6 +45,7 @@ std::string to_toml(const ServerStatus& status) {
     out << "\n[[export]]\n";
     add(out, "name", exported.name);
     add(out, "path", exported.path.string());
+    add(out, "access", access_name(exported.access));
   }
   for (const ConnectedClient& client : status.clients) {
     out << "\n[[client]]\n";
@@ -58,7 +64,8 @@ ServerStatus read_server(TomlReader& reader) {
   status.pid = static_cast<pid_t>(reader.integer("pid", 1, INT32_MAX).value_or(0));
   for (const auto& item : reader.texts("listen")) status.listen.push_back(item.text);
   for (TomlReader& entry : reader.tables("export"))
-    status.exports.push_back({entry.text("name").value_or(""), entry.text("path").value_or("")});
+    status.exports.push_back(
+        {entry.text("name").value_or(""), entry.text("path").value_or(""), shown_access(entry)});
   for (TomlReader& entry : reader.tables("client"))
     if (auto client = read_client(entry)) status.clients.push_back(std::move(*client));
   return status;
@@ -73,13 +80,6 @@ Result<std::optional<ServerStatus>> read_status(const std::filesystem::path& fil
   if (!table) return fail(ErrorCode::kBadConfig, to_text(complaints, file.string()));
   TomlReader reader(*table, "", complaints);
   return read_server(reader);
-}
-
-bool is_at(const Fd& fd, const std::filesystem::path& path) {
-  struct stat opened {
-  }, named{};
-  return ::fstat(fd.number(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 // A server lets go of a file after it has put the next one in its place: one that can be locked and still has

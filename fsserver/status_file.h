@@ -22,6 +22,7 @@ struct ServerStatus {
   struct Exported {
     std::string name;
     std::filesystem::path path;
+    Access access = Access::kReadOnly;
   };
   pid_t pid = 0;
   std::vector<std::string> listen;

@@ -275,6 +275,40 @@ class TheServer(Trouble):
         self.assertEqual(finished.returncode, 1)
         self.assertRegex(finished.stderr, r"another tuskd \(pid \d+\) exports .*export as 'export': choose another name")
 
+    def test_told_to_reload_it_exports_what_its_paths_lead_to(self):
+        wan = self.wan_of()
+        state, config, log = (self.folder / name for name in ("state", "tuskd.toml", "log"))
+        config.write_text(f'state_dir = "{state}"\nlisten = ["{wan.ip_b}:8875"]\n'
+                          f'[[export]]\nname = "films"\npath = "{self.export}"\n')
+        (self.export / "old").touch()
+        with log.open("w") as said:
+            server = popen_in(wan.ns_b, [program("tuskd"), "--config", config], stderr=said)
+        self.addCleanup(harness.stop, server)
+        running = state / "running"
+        wait_until(lambda: running.is_dir() and any(running.iterdir()), ERROR_SECONDS, "the server")
+        token = run_in(wan.ns_b, [program("tuskd"), "token", "--export", "films", "--rw", "--config", config, "--host",
+                                  f"{wan.ip_b}:8875"], CLEAR_SECONDS)
+        self.assertIn("warning: export 'films' is read-only", token.stderr)
+        mount = self.mounted(wan, token.stdout.strip())
+        self.assertEqual(os.listdir(mount.path), ["old"])
+        self.export.rename(self.folder / "moved")
+        self.export.mkdir()
+        (self.export / "new").touch()
+        self.assertEqual(os.listdir(mount.path), ["old"])
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reloaded" in log.read_text(), ERROR_SECONDS, "reloading")
+        self.assertIn("is another directory now", log.read_text())
+        with Mount(wan, token.stdout.strip()) as anew:
+            self.assertEqual(os.listdir(anew.path), ["new"])
+        with self.assertRaises(OSError) as caught:
+            os.listdir(mount.path)
+        self.assertEqual(caught.exception.errno, errno.ESTALE)
+        self.export.rename(self.folder / "moved again")
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: log.read_text().count("reloaded") == 2, ERROR_SECONDS, "reloading without the directory")
+        with Mount(wan, token.stdout.strip()) as anew:
+            self.assertEqual(os.listdir(anew.path), ["new"])
+
     def test_that_it_is_frozen_shows_within_seconds(self):
         wan = self.wan_of()
         server = self.serve(wan)

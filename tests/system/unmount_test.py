@@ -125,6 +125,25 @@ class Unmount(unittest.TestCase):
         self.close(file)
         self.assertEqual(waiting.wait(COMMAND_SECONDS), 0, waiting.stderr.read())
 
+    def test_silence_is_explained_before_it_is_an_outage(self):
+        file = self.open_file()
+        self.server.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.server.process.send_signal, signal.SIGCONT)
+        print(file=file.stdin, flush=True)
+        self.assertEqual(file.stdout.readline(), "written\n")
+        waiting = popen_in(self.wan.ns_a, [program("tusk"), "umount", self.mount.path], stderr=subprocess.PIPE,
+                           text=True)
+        self.addCleanup(waiting.stderr.close)
+        self.addCleanup(harness.stop, waiting, signal.SIGKILL)
+        self.assertTrue(any("out of reach, waiting" in line for line in waiting.stderr))
+        self.assertTrue(json.loads(self.tusk("status", "--json", self.mount.path).stdout)["connected"])
+        harness.stop(waiting, signal.SIGINT)  # as it says, that leaves it mounted
+        self.server.process.send_signal(signal.SIGCONT)
+        self.close(file)
+        file.wait(COMMAND_SECONDS)
+        self.tusk("umount", self.mount.path)
+        self.assertEqual((self.export / "file").stat().st_size, UNSENT)
+
     def test_in_use_with_the_server_out_of_reach(self):
         file = self.open_file()
         refused = self.tusk("umount", self.mount.path, check=False)

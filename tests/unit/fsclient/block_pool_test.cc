@@ -43,15 +43,18 @@ TEST(BlockPool, UsesAgainWhatWasGivenBack) {
 }
 
 TEST(BlockPool, MemoryIsThereOnceItIsProvided) {
-  BlockPool pool;
-  std::byte* const block = pool.take();
-  provide_memory({block + 100, 5000});  // two pages, parts of them
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  std::byte* const first = block + 100 - reinterpret_cast<std::uintptr_t>(block + 100) % page;
-  std::vector<unsigned char> there(2);
-  ASSERT_EQ(::mincore(first, 2 * page, there.data()), 0);
+  void* const mapped = ::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* const memory = static_cast<std::byte*>(mapped);
+  ::madvise(memory, 3 * page, MADV_NOHUGEPAGE);  // of which one would be all of it
+  if (::madvise(memory, 0, MADV_POPULATE_WRITE) != 0) GTEST_SKIP() << "skipped, because this kernel cannot";
+  provide_memory({memory + 100, page});  // of two pages, parts
+  std::vector<unsigned char> there(3);
+  ASSERT_EQ(::mincore(memory, 3 * page, there.data()), 0);
   EXPECT_TRUE((there[0] & 1) != 0 && (there[1] & 1) != 0);
-  pool.give_back(block);
+  EXPECT_EQ(there[2] & 1, 0);
+  ::munmap(mapped, 3 * page);
 }
 
 TEST(BlockPool, ServesThreadsAtOnce) {

@@ -187,6 +187,16 @@ TEST(MountSettings, OneConnectionUnlessTold) {
   EXPECT_TRUE(check_options(settings));
 }
 
+TEST(MountSettings, FilesAreNotBothAsTheyAreAndOneUsers) {
+  MountSettings settings;
+  ASSERT_TRUE(apply_options("identity=real", settings));
+  ASSERT_TRUE(check_options(settings));
+  settings.uid = 1;
+  EXPECT_FALSE(check_options(settings));
+  ASSERT_TRUE(apply_options("identity=user", settings));
+  EXPECT_TRUE(check_options(settings));
+}
+
 TEST(MountSettings, Sizes) {
   EXPECT_EQ(*parse_size("300000"), 300'000u);
   EXPECT_EQ(*parse_size("64M"), 64 * kMiB);
@@ -399,7 +409,7 @@ TEST_F(Control, AnswersOnItsSocket) {
   bool dropped = false;
   auto server = serve("/mnt/m", {.status = [] { return std::string("{}"); },
                                  .pending = [] { return ByteCount{7}; },
-                                 .connected = [] { return false; },
+                                 .path = [] { return rpc::ChannelStats{{.connected = false}}; },
                                  .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
                                  .untold =
                                      [] {
@@ -432,7 +442,12 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
   std::promise<Done<void>> flush_asked;
   auto server = serve("/mnt/m", {.status = {},
                                  .pending = [] { return ByteCount{7}; },
-                                 .connected = [] { return false; },
+                                 .path =
+                                     [] {
+                                       rpc::ChannelStats path;
+                                       path.silent = std::chrono::seconds(3);
+                                       return path;
+                                     },
                                  .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
                                  .untold =
                                      [] {
@@ -445,7 +460,7 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
     lines.emplace_back(line);
     if (lines.size() == 1) flush_asked.get_future().get()({});
   }));
-  EXPECT_EQ(lines.front(), "{\"pending_bytes\": 7, \"connected\": false}");
+  EXPECT_EQ(lines.front(), R"({"pending_bytes":7,"connected":false,"silent":true})");
   EXPECT_THAT(lines.back(), testing::HasSubstr(R"("untold":0,"untold_last":"")"));
 }
 
@@ -453,7 +468,7 @@ TEST_F(Control, AFlushThatIsDoneIsToldToItsEndThoughTheDaemonEnds) {
   std::promise<Done<void>> flush_asked;
   auto server = serve("/mnt/m", {.status = {},
                                  .pending = [] { return ByteCount{7}; },
-                                 .connected = [] { return true; },
+                                 .path = [] { return rpc::ChannelStats{{.connected = true}}; },
                                  .flush = [&](Done<void> done) { flush_asked.set_value(std::move(done)); },
                                  .untold =
                                      [] {

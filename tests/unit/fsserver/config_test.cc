@@ -209,6 +209,21 @@ TEST(AccessStore, ASharedDirectoryKeepsItsToken) {
   EXPECT_NE(store->share_token("data", "/a", Access::kReadWrite, 0).value(), second);
 }
 
+TEST(AccessStore, AShareThatFailsMidwayRevokesTheOldTokenTheNextTime) {
+  TempDir dir;
+  const auto old =
+      AccessStore::open(dir / "state").value()->share_token("data", "/a", Access::kReadOnly, 0).value();
+  const auto store = AccessStore::open(dir / "state").value();
+  std::filesystem::rename(dir / "state/tokens.toml", dir / "aside");
+  std::filesystem::create_directory(dir / "state/tokens.toml");
+  EXPECT_FALSE(store->share_token("data", "/b", Access::kReadOnly, 0).has_value());
+  std::filesystem::remove(dir / "state/tokens.toml");
+  std::filesystem::rename(dir / "aside", dir / "state/tokens.toml");
+  EXPECT_EQ(store->right_of("data", client_key(), old, 0), Access::kReadOnly);
+  ASSERT_TRUE(store->share_token("data", "/b", Access::kReadOnly, 0).has_value());
+  EXPECT_EQ(store->right_of("data", client_key(), old, 0), std::nullopt);
+}
+
 TEST(AccessStore, NamesAnExportWithAnyBytes) {
   TempDir dir;
   const std::string name = "a \"b\"\\ \n\xc3\xa4'";
@@ -257,7 +272,7 @@ TEST(StateFile, ToldWhenItChanges) {
 ServerStatus status_of_server(std::string listen, std::string export_name) {
   return {.pid = ::getpid(),
           .listen = {std::move(listen)},
-          .exports = {{.name = std::move(export_name), .path = "/srv"}},
+          .exports = {{.name = std::move(export_name), .path = "/srv", .access = Access::kReadWrite}},
           .clients = {}};
 }
 
@@ -287,6 +302,7 @@ TEST(StatusFile, TellsAllOfARunningServer) {
   ASSERT_EQ(read[0].exports.size(), 1u);
   EXPECT_EQ(read[0].exports[0].name, "d\xc3\xa4ta");
   EXPECT_EQ(read[0].exports[0].path, "/srv");
+  EXPECT_EQ(read[0].exports[0].access, Access::kReadWrite);
   ASSERT_EQ(read[0].clients.size(), 1u);
   EXPECT_EQ(read[0].clients[0].client_name, "a \"name\"");
   EXPECT_EQ(read[0].clients[0].peer.key, client_key());
@@ -365,6 +381,18 @@ TEST(Located, AnExportIsWhereItsServerListens) {
   EXPECT_EQ(state.find("two").value().warning, "");
 }
 
+TEST(Located, OfSeveralThatExportItTheOneThatLetsClientsWriteCounts) {
+  LocatedState state;
+  ServerStatus reading = status_of_server("127.0.0.1:1", "one");
+  reading.exports[0].access = Access::kReadOnly;
+  ASSERT_TRUE(state.one.update(reading).has_value());
+  EXPECT_EQ(state.find("one").value().access, Access::kReadOnly);
+  StatusFile two(state.state);
+  ASSERT_TRUE(two.update(status_of_server("127.0.0.1:2", "one")).has_value());
+  EXPECT_EQ(state.find("one").value().access, Access::kReadWrite);
+  EXPECT_EQ(state.find("one").value().listen.at(0).port(), 2u);
+}
+
 TEST(Located, AnExportThatNobodyHasIsRefusedWithThoseThereAre) {
   LocatedState state;
   state.serve_one();
@@ -376,9 +404,11 @@ TEST(Located, AnExportThatNobodyHasIsRefusedWithThoseThereAre) {
 TEST(Located, WarnsWhenNobodyExportsItYet) {
   LocatedState state;
   EXPECT_THAT(state.find("any").value().warning, HasSubstr("no server is running with"));
+  EXPECT_EQ(state.find("any").value().access, Access::kReadWrite);  // nobody knows
   const StateArguments config = state.with_config();
   const Reachable configured = find_export(locate(config).value(), "three").value();
   EXPECT_EQ(configured.listen.at(0).port(), 3u);
+  EXPECT_EQ(configured.access, Access::kReadOnly);
   EXPECT_THAT(configured.warning, HasSubstr("no server is running with"));
   EXPECT_FALSE(find_export(locate(config).value(), "four").has_value());
   state.serve_one();
@@ -408,8 +438,10 @@ TEST(AccessStore, AFileIsNoStateDirectory) {
 }
 
 TEST(CommandLine, UsageErrorsSayWhoComplains) {
-  for (std::vector<std::string> words :
-       {std::vector<std::string>{"tuskd", "--nonsense"}, {"tuskd", "share"}}) {
+  for (std::vector<std::string> words : {std::vector<std::string>{"tuskd", "--nonsense"},
+                                         {"tuskd", "share"},
+                                         {"tuskd", "share", "/", "--watch", "nonsense"},
+                                         {"tuskd", "--config", "/etc/tusk/tuskd.toml", "share", "/"}}) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     testing::internal::CaptureStderr();
@@ -467,8 +499,8 @@ TEST(CommandLine, AllowSaysWhereAClientsFingerprintIs) {
 
 TEST(Config, WhatTakesARestartIsNamed) {
   ServerConfig running;
-  running.state_dir = "/var/lib/tusk";
-  ServerConfig fresh;  // the default directory has no name in the file
+  running.state_dir = default_state_dir().value();
+  ServerConfig fresh;  // which has no name in the file
   fresh.exports.resize(2);
   EXPECT_EQ(needs_restart(running, fresh), "");
   fresh.limits.mounts = 7;
@@ -477,6 +509,10 @@ TEST(Config, WhatTakesARestartIsNamed) {
   fresh.listen.clear();
   fresh.watch = WatchWish::kNone;
   EXPECT_EQ(needs_restart(running, fresh), "state_dir, listen, watch, limits");
+  EXPECT_EQ(needs_restart(fresh, fresh), "");
+  ServerConfig back = fresh;
+  back.state_dir.clear();
+  EXPECT_EQ(needs_restart(fresh, back), "state_dir");
 }
 
 TEST(Words, Lifetimes) {

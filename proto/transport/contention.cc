@@ -25,6 +25,11 @@ constexpr double kOverflow = 0.015;
 constexpr double kOverflowWeight = 1.0 / 16;
 constexpr Duration kOverflowLong = 5s;
 constexpr double kOverflowQueues = 2;
+// Nor do they keep one from ever running empty: a queue that was not short for so much longer than they take
+// to empty it, while the buffer overflows now and then, is not theirs, however little we have.
+constexpr int kStaysTimes = 3;
+constexpr Duration kStaysLongMax = 6s;  // BBR itself empties it every 10 s
+constexpr double kStaysOverflow = 0.0005;
 // The queue of flows of ours that start, one after the other, is as long as that of one that fills buffers,
 // but goes. Who takes it for that insists, and then all do, against each other. So for a while after a queue
 // jumped up more is needed to notice: whoever fills buffers is still there then.
@@ -109,9 +114,21 @@ void Contention::notice_joins(const Round& round) {
   const Duration before = std::min(queue_before_, queue_before_that_);
   queue_before_that_ = std::exchange(queue_before_, round.queue);
   if (round.queue - before > kJumpQueues * round.usual_queue) {
+    long_since_ = {};
     joining_rounds_ = kJoiningRounds;
     joining_until_ = round.now + kJoiningLong;
   }
+}
+
+bool Contention::stays(const Round& round) {
+  if (round.is_short || long_since_ == TimePoint{}) {
+    long_since_ = round.now;
+    long_overflow_ = long_rounds_ = 0;
+  }
+  long_overflow_ += round.overflow;
+  ++long_rounds_;
+  return round.now - long_since_ > std::min<Duration>(kStaysTimes * round.empties_in, kStaysLongMax) &&
+         long_overflow_ > kStaysOverflow * long_rounds_;
 }
 
 void Contention::notice(const Round& round) {
@@ -124,7 +141,7 @@ void Contention::notice(const Round& round) {
           : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(flows));
   const bool joining = joining_rounds_ > 0 || round.now < joining_until_;
   const double unwary = joining && queues < kStrangersQueues * ours ? kCrowdWeightJoining : kCrowdWeight;
-  const bool overflown = round.now - kept_at_ > kOverflowLong && queues > kOverflowQueues;
+  const bool overflown = (stays(round) || round.now - kept_at_ > kOverflowLong) && queues > kOverflowQueues;
   const double crowd = round.together > kTogetherAll ? 0
                        : overflown                   ? kCrowdMax
                                                      : std::min(queues / ours, kCrowdMax);

@@ -26,7 +26,9 @@ class Contention {
     Duration queue{};             // that did not go away in this round
     Duration usual_queue{};       // that one flow of ours keeps
     Duration extra_queue{};       // that each of them adds, whatever its share
-    bool was_short = false;       // the queue was hardly longer than one flow's not long ago
+    bool is_short = false;        // the queue was hardly longer than one flow's
+    bool was_short = false;       // or was it within `empties_in`
+    Duration empties_in{};        // flows of ours that share a line all empty the queue in so long
     double loss = 0;              // share of packets lost, beyond what the path loses on its own
     double overflow = 0;          // likewise, beyond what is lost of a round that does not press the path
     bool capacity_known = false;  // lately measured
@@ -47,6 +49,7 @@ class Contention {
  private:
   void notice(const Round& round);
   void notice_joins(const Round& round);
+  [[nodiscard]] bool stays(const Round& round);
   void insist(const Round& round);
   void judge_effect(const Round& round);
   void adapt_share(const Round& round);
@@ -57,6 +60,9 @@ class Contention {
   int calm_rounds_ = 0;           // in a row in which there was no queue but ours
   TimePoint kept_at_{};           // when the buffer last held what was sent
   double overflow_ = 0;           // of the last rounds
+  TimePoint long_since_{};        // since when the queue has not been short, and nobody joined
+  double long_overflow_ = 0;      // of the rounds since then, together
+  int long_rounds_ = 0;           // how many there were
   double crowd_ = 0;              // queues in the last rounds, as multiples of what flows of ours would keep
   int joining_rounds_ = 0;        // left, in which some flow is taken to have just started
   TimePoint joining_until_{};     // likewise

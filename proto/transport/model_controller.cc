@@ -28,6 +28,7 @@ constexpr int kStartupRoundsMin = 3;  // before a queue ends it
 constexpr double kTrainSeconds = 2e-3;
 constexpr double kTrainSecondsMax = 5e-3;
 constexpr ByteCount kTrainPacketsLeast = 20;
+constexpr ByteCount kTrainRoom = 24;  // packets
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
 constexpr double kDrainGain = 0.9;
@@ -419,7 +420,8 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
   const double part = part_of_all();
   const double got = others_.flows > 0 ? (others_.rate + rate_) / capacity_ : share_of(rate_);
   const Duration extra = from_seconds(extra_window() / (part_ * capacity_));  // of all flows of a mount
-  if (round_queue_.queue() < own_queue() * 3 / 2 + extra) short_queue_at_ = now;
+  const bool is_short = round_queue_.queue() < own_queue() * 3 / 2 + extra;
+  if (is_short) short_queue_at_ = now;
   const Duration remembered = std::max<Duration>(kShortRememberedMin, kShortRememberedRtts * rtt_min_);
   const auto share = contention_.end_round({.now = now,
                                             .got = std::min(1.0, got),
@@ -427,7 +429,9 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .queue = queue,
                                             .usual_queue = usual_queue(),
                                             .extra_queue = extra,
+                                            .is_short = is_short,
                                             .was_short = now - short_queue_at_ < remembered,
+                                            .empties_in = remembered,
                                             .loss = round_loss() - loss_.own(),
                                             .overflow = loss_.pressed_out(round_loss()),
                                             .capacity_known = round_ - verified_round_ < kVerifiedRounds,
@@ -598,8 +602,11 @@ void ModelController::handle_outage(TimePoint) {
 // ---------------------------------------------------------------- acting
 
 double ModelController::emptying_window(double round_trip) const {
+  // Who has little leaves room for a train: it would never learn again that the line is wider.
+  const auto train = static_cast<double>(kTrainRoom * std::max(kUsualPacket, datagram_size_));
   if ((shared() && !empties_together_) || puzzling_queue_ > Duration(0))
-    return kEmptyShared * rate_ * round_trip;
+    return std::min(kEmptyShared * rate_ * round_trip,
+                    std::max(2.0 * kUsualPacket, rate_ * round_trip - train));
   if (base_doubtful_) return kEmptyDoubtful * rate_ * round_trip;
   // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
   if (empties_together_) return std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());

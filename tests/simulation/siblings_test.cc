@@ -160,29 +160,46 @@ TEST(SomeOfOneServer, WhoAsksForLittleHoldsNobodyBack) {
 
 // Beside a stranger they are one together: each fighting for a half of the line had four of them 5 to 40 % of
 // it, and BBR the fifth of it that was left.
+struct BesideStranger {
+  double ours = 0;  // bits/s, together
+  double theirs = 0;
+  double evenness = 0;  // of ours
+};
+
+BesideStranger four_beside(transport::CongestionKind other, std::uint64_t seed) {
+  SimOptions options = symmetric_path(100 * kMbit, 50ms, 0, 50ms, seed);
+  options.handshake_rtt = 50ms;
+  SimNetwork network(options);
+  network.serve_from_one();
+  const auto join = [&](transport::CongestionKind kind) {
+    network.join(kind).traffic().stream(1000 * kGiB, 16 * kMiB, Kind::kFetch);
+  };
+  for (int flow = 0; flow < 4; ++flow) join(transport::CongestionKind::kModel);
+  network.run_for(3s + 41ms * seed);
+  join(other);
+  network.run_for(12s);
+  const Shares shares(network);
+  network.run_for(20s);
+  std::vector<double> ours = shares.rates();
+  const double theirs = ours.back();
+  ours.pop_back();
+  return {.ours = sum_of(ours), .theirs = theirs, .evenness = least_to_most(ours)};
+}
+
+// Of one run chance decides much: the mean of several.
 TEST(SomeOfOneServer, BesideAStrangerTheyHaveAHalfTogetherAndEachTheSame) {
   if (kSanitized) GTEST_SKIP() << "skipped, because minutes of five flows take too long with sanitizers";
+  constexpr int kRuns = 6;
   for (const auto other : {transport::CongestionKind::kBbr, transport::CongestionKind::kCubic}) {
-    SimOptions options = symmetric_path(100 * kMbit, 50ms, 0, 50ms, 3);
-    options.handshake_rtt = 50ms;
-    SimNetwork network(options);
-    network.serve_from_one();
-    const auto join = [&](transport::CongestionKind kind) {
-      network.join(kind).traffic().stream(1000 * kGiB, 16 * kMiB, Kind::kFetch);
-    };
-    for (int flow = 0; flow < 4; ++flow) join(transport::CongestionKind::kModel);
-    network.run_for(3s);
-    join(other);
-    network.run_for(12s);
-    const Shares shares(network);
-    network.run_for(20s);
-    std::vector<double> ours = shares.rates();
-    const double theirs = ours.back();
-    ours.pop_back();
-    std::printf("  ours %.1f Mbit/s together, the least %.2f of the most; the other %.1f\n",
-                sum_of(ours) / 1e6, least_to_most(ours), theirs / 1e6);
-    EXPECT_GE(std::min(sum_of(ours), theirs), 30 * kMbit);
-    EXPECT_GE(least_to_most(ours), 0.6);
+    double smaller = 0;
+    for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+      const BesideStranger shares = four_beside(other, seed);
+      std::printf("  ours %.1f Mbit/s together, the least %.2f of the most; the other %.1f\n",
+                  shares.ours / 1e6, shares.evenness, shares.theirs / 1e6);
+      smaller += std::min(shares.ours, shares.theirs) / kRuns;
+      EXPECT_GE(shares.evenness, 0.6);
+    }
+    EXPECT_GE(smaller, 30 * kMbit);
   }
 }
 

@@ -259,7 +259,7 @@ class ContentionTest : public testing::Test {
   static constexpr Duration kRtt = 50ms;
 
   // The share to insist on after so many rounds like this.
-  std::optional<double> rounds(int count, double got, Duration queue, double loss = 0) {
+  std::optional<double> rounds(int count, double got, Duration queue, double loss = 0, double overflow = 0) {
     std::optional<double> share;
     for (int i = 0; i < count; ++i) {
       now_ += kRtt;
@@ -267,7 +267,10 @@ class ContentionTest : public testing::Test {
                                      .got = got,
                                      .queue = queue,
                                      .usual_queue = 6ms,
+                                     .is_short = queue < 9ms,
+                                     .empties_in = 24 * kRtt,
                                      .loss = loss,
+                                     .overflow = overflow,
                                      .capacity_known = known_});
     }
     return share;
@@ -319,6 +322,19 @@ TEST_F(ContentionTest, AQueueThatGrowsIsNoStart) {
   rounds(10, 0.25, 6ms);
   for (const Duration queue : {20ms, 28ms}) EXPECT_FALSE(rounds(2, 0.2, queue));
   EXPECT_TRUE(rounds(6, 0.2, 36ms));
+}
+
+// Of 16 flows of ours 24 ms would be usual. But they let it run empty now and then, and lose nothing.
+TEST_F(ContentionTest, AQueueThatStaysAndOverflowsIsNotOfOurs) {
+  constexpr int kLong = 90;  // rounds
+  EXPECT_FALSE(rounds(kLong, 1.0 / 16, 20ms));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(rounds(1, 1.0 / 16, 5ms));
+    EXPECT_FALSE(rounds(kLong / 2, 1.0 / 16, 20ms, 0, 0.002));
+  }
+  EXPECT_FALSE(rounds(1, 1.0 / 16, 5ms));
+  EXPECT_FALSE(rounds(70, 1.0 / 16, 20ms, 0, 0.002));
+  EXPECT_TRUE(rounds(20, 1.0 / 16, 20ms, 0, 0.002));
 }
 
 TEST_F(ContentionTest, StopsWhenTheOthersAreGone) {

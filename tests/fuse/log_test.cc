@@ -517,8 +517,8 @@ TEST_F(Logged, WhatAWriterWasToldOfAFileThatCouldNotBeMadeNobodyElseIsTold) {
   });
   {
     const Fd told(in_mount("d/told"), O_CREAT | O_WRONLY, 0644);
-    EXPECT_EQ(::write(told.get(), "lost", 4), 4);
-    EXPECT_EQ(::fsync(told.get()), -1);
+    const bool by_write = ::write(told.get(), "lost", 4) < 0;  // where the answer to the LOG was sooner
+    EXPECT_TRUE(::fsync(told.get()) < 0 || by_write);
   }
   mounted_->caller().inject(nullptr);
   EXPECT_EQ(mounted_->filesystem().untold_failures().count, 0u);

@@ -258,6 +258,16 @@ void LoopbackCaller::close() {
   }
   thread_.join();
   service_.handle_disconnect(peer_, false);
+  // As an endpoint does: who waits for something else, as a LOG for the one before it, would wait for ever.
+  std::vector<std::move_only_function<void()>> notices;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, flight] : flights_) {
+      flight->cancelled = true;
+      if (flight->on_cancel) notices.push_back(std::exchange(flight->on_cancel, nullptr));
+    }
+  }
+  for (auto& notify : notices) notify();
   std::map<std::uint64_t, std::shared_ptr<Flight>> left;
   {
     std::unique_lock lock(mutex_);

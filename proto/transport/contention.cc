@@ -120,18 +120,22 @@ void Contention::notice_joins(const Round& round) {
   }
 }
 
-bool Contention::stays(const Round& round) {
+void Contention::notice_long_queue(const Round& round) {
   if (round.is_short || long_since_ == TimePoint{}) {
     long_since_ = round.now;
     long_overflow_ = long_rounds_ = 0;
   }
   long_overflow_ += round.overflow;
   ++long_rounds_;
+}
+
+bool Contention::stays(const Round& round) const {
   return round.now - long_since_ > std::min<Duration>(kStaysTimes * round.empties_in, kStaysLongMax) &&
          long_overflow_ > kStaysOverflow * long_rounds_;
 }
 
 void Contention::notice(const Round& round) {
+  notice_long_queue(round);
   const bool wary = round.now < wary_until_;
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
   const double flows = flows_of_ours(round);

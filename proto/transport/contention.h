@@ -49,7 +49,8 @@ class Contention {
  private:
   void notice(const Round& round);
   void notice_joins(const Round& round);
-  [[nodiscard]] bool stays(const Round& round);
+  void notice_long_queue(const Round& round);
+  [[nodiscard]] bool stays(const Round& round) const;
   void insist(const Round& round);
   void judge_effect(const Round& round);
   void adapt_share(const Round& round);

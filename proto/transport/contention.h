@@ -27,7 +27,7 @@ class Contention {
     Duration usual_queue{};       // that one flow of ours keeps
     Duration extra_queue{};       // that each of them adds, whatever its share
     bool is_short = false;        // the queue was hardly longer than one flow's
-    bool was_short = false;       // or was it within `empties_in`
+    bool was_short = false;       // now or within `empties_in`
     Duration empties_in{};        // flows of ours that share a line all empty the queue in so long
     double loss = 0;              // share of packets lost, beyond what the path loses on its own
     double overflow = 0;          // likewise, beyond what is lost of a round that does not press the path

@@ -562,8 +562,8 @@ void ModelController::enter(State state) {
   }
   if (state_ == State::kStartup && state != State::kStartup) {
     remembered_ = 0;
-    capacity_ =
-        std::max(capacity_, trains_.capacity());  // also where the queue ended it before a round was over
+    // What trains told stays true where the queue ended the start before its round was over.
+    capacity_ = std::max(capacity_, trains_.capacity());
     // Trains between the packets of others tell less.
     if (capacity_ > others_.capacity / kTrainsAmongOthers) capacity_ = std::max(capacity_, others_.capacity);
   }

@@ -57,7 +57,10 @@ Duration short_queue(Duration rtt_min) { return std::clamp(rtt_min / 32, kShortQ
 }  // namespace
 
 BackgroundController::BackgroundController()
-    : model_window_(kFirstWindow), window_(static_cast<ByteCount>(kFirstWindow)), pacing_rate_(kFirstRate) {}
+    : model_window_(kFirstWindow),
+      quiet_needed_(kQuietRounds),
+      window_(static_cast<ByteCount>(kFirstWindow)),
+      pacing_rate_(kFirstRate) {}
 
 std::string_view BackgroundController::state() const {
   switch (state_) {

@@ -1,6 +1,6 @@
 // Congestion control of a flow that takes only what others leave: the `background` priority. A scavenger as
 // LEDBAT (RFC 6817, LEDBAT++ in draft-irtf-iccrg-ledbat-plus-plus): others show as a queue, and it is gone
-// before they notice. docs/CONGESTION.md, "Background", explains the states and the constants.
+// before they notice. docs/CONGESTION.md, "Background", explains the states, docs/CONSTANTS.md the constants.
 #pragma once
 
 #include "proto/transport/congestion.h"
@@ -60,7 +60,7 @@ class BackgroundController final : public CongestionController {
   WindowedMin recent_;                // round trips of the last quarter of one
   double drain_rate_ = 0;             // delivered since then while the queue drained
   int quiet_rounds_ = 0;              // in a row
-  int quiet_needed_ = 8;              // to try again
+  int quiet_needed_;                  // to try again
   std::int64_t rounds_in_peace_ = 0;  // since
   TimePoint emptied_at_{};
 

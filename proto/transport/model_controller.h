@@ -190,7 +190,7 @@ class ModelController final : public CongestionController {
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
   Duration steady_queue_{};           // that has not changed for so many rounds
   int steady_rounds_ = 0;
-  int patience_ = 4;
+  int patience_ = kPatienceRounds;
   bool base_doubtful_ = false;  // it was found behind what was taken for a longer path
   Duration doubtful_base_{};    // before the queue was emptied
   Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none

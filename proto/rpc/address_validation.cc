@@ -20,9 +20,13 @@ std::span<const std::byte> bound(const io::Address::Serialized& address, crypto:
 
 }  // namespace
 
-bool AddressValidation::proven(const io::Address& from, std::span<const std::byte> token) const {
+bool AddressValidation::proven(const io::Address& from, const wire::ConnectionIdBytes& original,
+                               std::span<const std::byte> token) const {
   const auto kind = crypto::token_kind(token);
-  return kind && tokens_.check(token, bound(from.bytes(), *kind), wall_clock()).has_value();
+  if (!kind) return false;
+  const std::span<const std::byte> id =
+      *kind == crypto::AddressTokenKind::kRetry ? std::span(original.bytes) : std::span<const std::byte>();
+  return tokens_.check(token, bound(from.bytes(), *kind), id, wall_clock()).has_value();
 }
 
 std::vector<std::byte> AddressValidation::retry_token(const io::Address& to,

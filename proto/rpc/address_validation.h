@@ -27,9 +27,10 @@ class AddressValidation {
         reset_secret_(identity.derive_secret("tusk reset token")),
         unproven_max_(unproven_max) {}
 
-  // `token` was given to `from`.
-  [[nodiscard]] bool proven(const io::Address& from, std::span<const std::byte> token) const;
-  // For who is asked to come again with it; `original` is the id that it began with.
+  // `token` was given to `from`; one of a retry, for the connection that begins with the id `original`.
+  [[nodiscard]] bool proven(const io::Address& from, const wire::ConnectionIdBytes& original,
+                            std::span<const std::byte> token) const;
+  // For who is asked to come again with it; `original` is the id that it began with, and begins with again.
   [[nodiscard]] std::vector<std::byte> retry_token(const io::Address& to,
                                                    const wire::ConnectionIdBytes& original) const;
   // For its next connection, from the same address and any port.

@@ -38,7 +38,7 @@ void ServerShard::handle_stranger(std::size_t socket, const io::Datagram& datagr
 }
 
 void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header) {
-  const bool proven = commons_.addresses.proven(datagram.from, header.token);
+  const bool proven = commons_.addresses.proven(datagram.from, header.to, header.token);
   if (!proven && (full() || !commons_.addresses.trust(io::now())))
     return send_retry(socket, datagram, header);
   if (full() && !make_place()) return turn_away(datagram);

@@ -73,7 +73,9 @@ void SimServerFront::handle_stranger(TimePoint now, SimAddress from, std::span<s
 void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> datagram, std::uint8_t ecn,
                            const wire::LongHeader& header) {
   const auto address = address_bytes(from);
-  if (!crypto::token_kind(header.token) || !tokens_.check(header.token, address, wall_clock(now))) {
+  const bool again = crypto::token_kind(header.token) == crypto::AddressTokenKind::kRetry;
+  const std::span<const std::byte> id = again ? std::span(header.to.bytes) : std::span<const std::byte>();
+  if (!tokens_.check(header.token, address, id, wall_clock(now))) {
     const auto token =
         tokens_.mint(crypto::AddressTokenKind::kRetry, address, header.to.bytes, wall_clock(now));
     wire::LongHeader retry;

@@ -30,14 +30,18 @@ const crypto::AddressTokens& tokens() {
   return kTokens;
 }
 
+// The connection id that a token of its kind is bound to.
+Bytes id_of(std::optional<crypto::AddressTokenKind> kind) {
+  return kind == crypto::AddressTokenKind::kRetry ? golden::counting_bytes(8, 99) : Bytes{};
+}
+
 const std::vector<Bytes>& minted_tokens() {
   static const std::vector<Bytes> kMinted = [] {
     const Bytes address = golden::counting_bytes(6);
-    const Bytes id = golden::counting_bytes(8, 99);
-    return std::vector<Bytes>{
-        tokens().mint(crypto::AddressTokenKind::kRetry, address, id, kNow),
-        tokens().mint(crypto::AddressTokenKind::kFuture, address, {}, kNow),
-    };
+    std::vector<Bytes> minted;
+    for (const auto kind : {crypto::AddressTokenKind::kRetry, crypto::AddressTokenKind::kFuture})
+      minted.push_back(tokens().mint(kind, address, id_of(kind), kNow));
+    return minted;
   }();
   return kMinted;
 }
@@ -73,14 +77,14 @@ std::vector<Bytes> base64url_seeds() {
 }
 
 void run_address_tokens(std::span<const std::byte> input) {
-  (void)crypto::token_kind(input);
+  const Bytes id = id_of(crypto::token_kind(input));
   const Bytes address = golden::counting_bytes(6);
-  const auto checked = tokens().check(input, address, kNow);
+  const auto checked = tokens().check(input, address, id, kNow);
   // Nobody else can make one.
   TUSK_CHECK(!checked || std::ranges::any_of(minted_tokens(),
                                              [&](const Bytes& m) { return std::ranges::equal(m, input); }));
   const Bytes elsewhere = golden::counting_bytes(6, 1);
-  TUSK_CHECK(!tokens().check(input, elsewhere, kNow));
+  TUSK_CHECK(!tokens().check(input, elsewhere, id, kNow));
 }
 
 std::vector<Bytes> address_token_seeds() { return minted_tokens(); }

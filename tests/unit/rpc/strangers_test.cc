@@ -173,6 +173,32 @@ TEST_F(StrangersTest, ManyThatMayNotBeThereMakeOthersProveTheirAddress) {
   EXPECT_TRUE(guest.connect() && guest.attach()) << "who proves it comes in";
 }
 
+TEST_F(StrangersTest, TheTokenOfARetryIsGoodForItsConnectionOnly) {
+  ServerEndpointOptions options;
+  options.unproven_max = 0;
+  start(std::move(options));
+  RawClient silent = client();
+  const auto heard = silent.call_and_fall_silent(300ms);
+  ASSERT_FALSE(heard.empty());
+  const auto retry = wire::parse_long_header(heard.front());
+  ASSERT_TRUE(retry && retry->header.type == wire::LongType::kRetry);
+  const auto answers_to = [&](const wire::ConnectionIdBytes& original) {
+    std::vector<std::byte> datagram(wire::kDatagramSizeMin);
+    wire::LongHeader header;
+    header.type = wire::LongType::kHandshake;
+    header.to = original;
+    header.from = retry->header.to;
+    header.token = retry->header.token;
+    (void)wire::write_long_header(header, datagram);
+    silent.send(datagram);
+    return silent.hear(300ms).size();
+  };
+  EXPECT_EQ(answers_to(retry->header.from), 0u) << "its address is proven; what it says is nonsense";
+  wire::ConnectionIdBytes another = retry->header.from;
+  another.bytes[0] ^= std::byte{1};
+  EXPECT_EQ(answers_to(another), 1u) << "asked to come again";
+}
+
 // ---------------------------------------------------------------- memory
 
 // After a crash the server hears of a connection that is not there any more, as often as not in a mere probe.

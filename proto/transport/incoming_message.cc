@@ -29,8 +29,9 @@ Result<void> IncomingMessage::handle_header(const wire::MessageHeaderFrame& fram
     header_ = allocate(header_size_);
     make_room(body_size_);
     restore();
-  } else if (frame.header_size != header_size_ || frame.body_size != body_size_) {
-    return fail(ErrorCode::kMalformed, "two sizes for one message");
+  } else if (frame.header_size != header_size_ || frame.body_size != body_size_ ||
+             frame.reply_capacity != reply_capacity_ || frame.priority != priority_) {
+    return fail(ErrorCode::kMalformed, "pieces of one message that differ in its sizes or priority");
   }
   const ByteCount end = frame.offset + frame.data.size();
   if (!header_received_.covers(frame.offset, end)) {

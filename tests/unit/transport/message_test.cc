@@ -156,6 +156,20 @@ TEST(IncomingMessage, ContradictorySizesAreMalformed) {
   EXPECT_TRUE(message.handle_header(header_frame(30, 100, 10, data)));
 }
 
+TEST(IncomingMessage, AnotherReplyCapacityOrPriorityIsMalformed) {
+  const Bytes data = counting_bytes(10);
+  IncomingMessage message(std::nullopt);
+  ASSERT_TRUE(message.handle_header(header_frame(30, 100, 0, data)));
+  wire::MessageHeaderFrame other = header_frame(30, 100, 10, data);
+  ++other.reply_capacity;
+  EXPECT_TRUE(is_malformed(message.handle_header(other)));
+  other = header_frame(30, 100, 10, data);
+  other.priority = wire::Priority::kInteractive;
+  EXPECT_TRUE(is_malformed(message.handle_header(other)));
+  EXPECT_FALSE(message.complete());
+  EXPECT_TRUE(message.handle_header(header_frame(30, 100, 10, data)));
+}
+
 TEST(IncomingMessage, BodyBytesPastTheEndAreMalformedWhicheverComesFirst) {
   const Bytes data = counting_bytes(10);
   IncomingMessage header_first(std::nullopt);

@@ -46,7 +46,9 @@ struct OutgoingBatch {
   Address local{};  // the source address; the wildcard leaves it to the kernel. Its port is ignored
   std::span<const std::byte> bytes;  // not empty
   std::uint16_t segment_size = 0;    // payload bytes of each datagram, > 0
-  std::uint8_t ecn = 0;  // the two ECN bits (RFC 3168 §5): 0 not capable, 1 ECT(1), 2 ECT(0), 3 CE
+  // The two ECN bits (RFC 3168 §5): 0 not capable, 1 ECT(1), 2 ECT(0), 3 CE. Endpoints send 0: nothing of
+  // theirs is marked (docs/PROTOCOL.md, "Frames").
+  std::uint8_t ecn = 0;
 };
 
 // Consecutive datagrams of a batch that the kernel refused. They count as lost.

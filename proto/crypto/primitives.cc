@@ -60,6 +60,12 @@ void random_bytes(std::span<std::byte> out) {
   TUSK_CHECK(RAND_bytes(as_uchar(out.data()), static_cast<int>(out.size())) == 1);
 }
 
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  random_bytes(std::as_writable_bytes(std::span(&number, 1)));
+  return number;
+}
+
 Sha256Digest sha256(std::span<const std::byte> data) {
   Sha256Digest digest;
   TUSK_CHECK(SHA256(as_uchar(data.data()), data.size(), as_uchar(digest.data())) != nullptr);

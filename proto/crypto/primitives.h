@@ -39,6 +39,7 @@ struct Secret {
 
 // Unpredictable bytes from the operating system's generator.
 void random_bytes(std::span<std::byte> out);
+[[nodiscard]] std::uint64_t random_number();
 
 [[nodiscard]] Sha256Digest sha256(std::span<const std::byte> data);
 [[nodiscard]] Sha256Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> data);

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "proto/rpc/bulk_turns.h"
+#include "proto/rpc/client_route.h"
 #include "proto/rpc/incoming_calls.h"
 #include "proto/rpc/memory_account.h"
 #include "proto/rpc/outgoing_calls.h"
@@ -17,14 +17,11 @@
 
 namespace tusk::rpc {
 
-// An address that has not proven itself gets at most so much more than came from it (RFC 9000 §8.1).
-constexpr ByteCount kAmplificationMax = 3;
-
 struct ServerLink {
   ConnectionId id;
   std::unique_ptr<SecureConnection> secure;
   std::size_t socket = 0;
-  Route route;
+  ClientRoute<Route> route;
   Peer peer;
   IncomingCalls incoming;
   BulkTurns bulk;
@@ -39,13 +36,6 @@ struct ServerLink {
   bool held_up = false;    // found the socket blocked, and is resumed when it takes more
   bool announced = false;  // the service has seen it or may have
   bool left = false;       // its peer said goodbye
-
-  // Nothing has shown yet that the peer receives at its address: what may be sent meanwhile. It is its first
-  // one, or a new one: then it goes back to the one before if nothing does.
-  bool first_unproven = false;
-  std::optional<Route> proven_route;
-  ByteCount unproven_budget = 0;
-  [[nodiscard]] bool unproven() const { return first_unproven || proven_route.has_value(); }
 };
 
 }  // namespace tusk::rpc

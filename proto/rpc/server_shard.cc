@@ -108,14 +108,9 @@ void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagr
 }
 
 void ServerShard::follow_address(ServerLink& link, const io::Datagram& datagram) {
-  if (datagram.from == link.route.to) {
-    link.unproven_budget += kAmplificationMax * datagram.bytes.size();
-    return;
-  }
+  if (datagram.from == link.route.where().to) return link.route.handle_received(datagram.bytes.size());
   if (!link.secure->established() || !link.secure->last_was_newest()) return;
-  if (!link.proven_route) link.proven_route = link.route;
-  link.route = {datagram.from, datagram.local};
-  link.unproven_budget = kAmplificationMax * datagram.bytes.size();
+  link.route.move({datagram.from, datagram.local}, datagram.bytes.size());
   link.secure->connection().challenge_path(io::now());
 }
 
@@ -175,10 +170,10 @@ void ServerShard::process(ServerLink& link, TimePoint now) {
 void ServerShard::send(ServerLink& link, TimePoint now) {
   Outlet& outlet = *outlets_[link.socket];
   if (!outlet.blocked()) {
-    ByteCount* budget = link.unproven() ? &link.unproven_budget : nullptr;
+    ByteCount* budget = link.route.unproven() ? &link.route.budget() : nullptr;
     if (budget && link.secure->established()) link.secure->connection().hold_back();
     outlet.send([&](DatagramQueue& queue, io::UdpSocket& socket, const Outlet::TooBig& too_big) {
-      return transmit(*link.secure, now, link.route, queue, socket, too_big, budget);
+      return transmit(*link.secure, now, link.route.where(), queue, socket, too_big, budget);
     });
   }
   if (outlet.blocked() && !std::exchange(link.held_up, true)) outlet.hold_up(link.id);
@@ -219,7 +214,7 @@ void ServerShard::shed(const RequestMemory::Victim& victim) {
     const auto found = links_.find(victim.connection);
     if (found == links_.end()) return;
     ServerLink& link = *found->second;
-    spdlog::warn("{} is disconnected: of {} MiB for requests it holds {}", link.route.to.to_string(),
+    spdlog::warn("{} is disconnected: of {} MiB for requests it holds {}", link.route.where().to.to_string(),
                  commons_.memory.limit() >> 20, victim.held >> 20);
     link.secure->close(io::now(), ErrorCode::kLimitExceeded, "its requests hold too much memory");
     mark(link);
@@ -237,17 +232,17 @@ void ServerShard::handle_events(ServerLink& link, TimePoint now) {
 }
 
 void ServerShard::note_proven(ServerLink& link) {
-  if (std::exchange(link.first_unproven, false)) commons_.addresses.note_proven();
+  if (link.route.prove_first()) commons_.addresses.note_proven();
 }
 
 void ServerShard::welcome(ServerLink& link, TimePoint now) {
   note_proven(link);  // it has answered what only it was told
-  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.to.to_string()};
+  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.where().to.to_string()};
   link.announced = true;
   link.trace = PathTrace::open_if_wanted("server", now);
   link.attach_by = now + commons_.options.attach_patience;
   by_id_.erase(link.secure->original_id());
-  link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.to));
+  link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.where().to));
   link.secure->connection().send_reset_token(commons_.addresses.reset_token(link.secure->own_id()));
 }
 
@@ -255,7 +250,7 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
 void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.attach_by = kNever;
   commons_.unattached.leave(link.unattached);
-  introduce(link, link.proven_route.value_or(link.route).to);
+  introduce(link, link.route.trusted().to);
   if (!entry.session.empty())
     commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
   if (entry.lane) {
@@ -284,14 +279,15 @@ void ServerShard::handle_event(ServerLink& link, transport::Event& event) {
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
     link.left = closed->code == ErrorCode::kPeerClosed;
     spdlog::log(link.incoming.attached() ? spdlog::level::info : spdlog::level::debug, "{} is gone: {} ({})",
-                link.route.to.to_string(), error_name(closed->code), printable(closed->reason));
+                link.route.where().to.to_string(), error_name(closed->code), printable(closed->reason));
   } else if (std::holds_alternative<transport::PathValidated>(event)) {
-    if (link.proven_route && link.incoming.attached())
-      spdlog::info("{} goes on from {}", link.proven_route->to.to_string(), link.route.to.to_string());
-    link.proven_route.reset();
-    if (link.incoming.attached()) introduce(link, link.route.to);
-  } else if (std::holds_alternative<transport::PathFailed>(event) && link.proven_route) {
-    link.route = *std::exchange(link.proven_route, std::nullopt);
+    const auto before = link.route.handle_validated(link.secure->connection().path_challenge_pending());
+    if (!before || !link.incoming.attached()) return;
+    const io::Address& now_at = link.route.where().to;
+    spdlog::info("{} goes on from {}", before->to.to_string(), now_at.to_string());
+    introduce(link, now_at);
+  } else if (std::holds_alternative<transport::PathFailed>(event)) {
+    link.route.handle_failed();
   }
 }
 
@@ -328,7 +324,7 @@ void ServerShard::note_too_big(const io::Address& to, std::size_t size) {
 void ServerShard::tell_too_big() {
   if (too_big_.empty()) return;
   for (auto& [id, link] : links_) {
-    const auto refused = too_big_.find(link->route.to);
+    const auto refused = too_big_.find(link->route.where().to);
     if (refused == too_big_.end() || !link->secure->established()) continue;
     link->secure->connection().handle_too_big(static_cast<std::uint32_t>(refused->second));
     mark(*link);
@@ -349,10 +345,9 @@ void ServerShard::resume(ConnectionId connection) {
 // next packet from an unproven address, comes first.
 TimePoint ServerShard::no_sooner(const ServerLink& link) const {
   if (link.held_up) return io::now() + kBlockedTick;
-  if (!link.unproven() || link.unproven_budget >= wire::kDatagramSizeMin) return {};
+  if (!link.route.unproven() || link.route.budget() >= wire::kDatagramSizeMin) return {};
   // What is too little for a handshake does for small packets, such as a challenge.
-  const bool enough =
-      link.secure->established() && link.unproven_budget >= SecureConnection::kDatagramRoomMin;
+  const bool enough = link.secure->established() && link.route.budget() >= SecureConnection::kDatagramRoomMin;
   return io::now() + (enough ? kBlockedTick : kStarvedTick);
 }
 
@@ -440,7 +435,7 @@ void ServerShard::visit(std::function<void(const ServerEndpoint::ConnectionInfo&
   reactor_->post([this, visit = std::move(visit), done = std::move(done)] {
     for (const auto& [id, link] : links_)
       if (link->announced && link->secure->established())
-        visit({link->peer, path_stats(*link->secure, link->route.to.to_string())});
+        visit({link->peer, path_stats(*link->secure, link->route.where().to.to_string())});
     done();
   });
 }

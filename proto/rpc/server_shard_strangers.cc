@@ -45,9 +45,7 @@ void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const 
   auto link = std::make_unique<ServerLink>();
   link->id = ConnectionId(std::exchange(next_id_, next_id_ + shards_));
   link->socket = socket;
-  link->route = {datagram.from, datagram.local};
-  link->first_unproven = !proven;
-  link->unproven_budget = kAmplificationMax * datagram.bytes.size();
+  link->route = {{datagram.from, datagram.local}, proven, datagram.bytes.size()};
   link->memory = commons_.memory.begin(link->id);
   auto secure =
       SecureConnection::server({*commons_.options.identity, header.to, header.from,
@@ -85,7 +83,7 @@ bool ServerShard::make_place() {
 void ServerShard::give_way(ConnectionId connection) {
   const auto found = links_.find(connection);
   if (found == links_.end() || found->second->incoming.attached()) return;
-  spdlog::debug("{} gives way: it has not attached", found->second->route.to.to_string());
+  spdlog::debug("{} gives way: it has not attached", found->second->route.where().to.to_string());
   remove(*found->second);
 }
 
@@ -104,6 +102,7 @@ transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<Memor
   config.credit.request_bytes_later =
       std::min(kRequestBytesLater, commons_.options.request_memory_max / kShareOfOneClient);
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
+  config.draw_secret = crypto::random_number;
   return config;
 }
 
@@ -123,7 +122,7 @@ void ServerShard::send_reset(std::size_t socket, const io::Datagram& datagram) {
   const auto token = commons_.addresses.reset_token(parsed->header.to);
   // Also to the smallest packets: who waits for an answer sends nothing else. A reset, a long packet, is
   // never answered with one, so that no two servers can answer each other for ever.
-  if (kAmplificationMax * datagram.bytes.size() < wire::long_header_size(token.size())) {
+  if (ClientRoute<Route>::kAmplificationMax * datagram.bytes.size() < wire::long_header_size(token.size())) {
     drops_.note(datagram.from);
     return;
   }

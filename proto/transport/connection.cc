@@ -322,7 +322,7 @@ void Connection::update_receive_rate(TimePoint now, std::size_t size) {
 
 // ---------------------------------------------------------------- path and time
 
-void Connection::challenge_path(TimePoint now) { challenge_ = Challenge{random_.next(), now, 0}; }
+void Connection::challenge_path(TimePoint now) { challenge_ = Challenge{draw_secret(), now, 0}; }
 
 // One that could not go out, because what came from there does not allow it, counts as well.
 void Connection::judge_challenge(TimePoint now) {

@@ -40,8 +40,9 @@ struct ConnectionConfig {
   std::uint32_t datagram_size_max = wire::kDatagramSizeMax;  // largest this side can send and receive
   CongestionKind congestion = CongestionKind::kModel;        // kBackground: the peer is asked for it, too
   std::uint64_t seed = 1;
-  std::optional<RememberedPath> remembered = {};  // counts where the round trip fits
-  Allocate allocate_request = {};                 // memory for what the peer asks
+  std::function<std::uint64_t()> draw_secret = {};  // what the peer must not foresee; else by the seed
+  std::optional<RememberedPath> remembered = {};    // counts where the round trip fits
+  Allocate allocate_request = {};                   // memory for what the peer asks
 };
 
 // The connection is over; nothing else follows.
@@ -229,6 +230,12 @@ class Connection {
   ProactiveCopies copies_;
   TailParity tail_;
   std::unique_ptr<CongestionController> congestion_;
+  // A number that the peer must not foresee: it could prove addresses that it has not, and acknowledge what
+  // it has not received.
+  [[nodiscard]] std::uint64_t draw_secret() {
+    return config_.draw_secret ? config_.draw_secret() : random_.next();
+  }
+
   Random random_;
 
   std::vector<Event> events_;

@@ -1,4 +1,6 @@
 // An attacker on the path or beside it: what it sends is dropped, and what it changes counts as lost.
+#include <utility>
+
 #include "tests/simulation/secure_vocabulary.h"
 
 namespace tusk::simulation {
@@ -73,6 +75,33 @@ TEST(Attack, EveryBitOfAPacketIsProtected) {
   EXPECT_EQ(pair.front().secure()->connection().stats().packets_received, before);
   EXPECT_EQ(pair.front().client_address(), pair.client_address());
   expect_transfer_works(pair);
+}
+
+// A client that has moved answers the challenge in a packet from an address that is somebody else's, and is
+// not heard any more. Which packet that is one cannot see from outside: one of those that are tried.
+TEST(Attack, AChallengeIsNotAnsweredForAnotherAddress) {
+  constexpr SimAddress kVictim = 99;
+  int stolen = 0;
+  for (Duration from = 35ms; from < 50ms; from += 250us) {
+    SecurePair pair(secure_wan());
+    ASSERT_TRUE(pair.connect(1s));
+    pair.traffic().stream(64 * kMiB, 8 * kMiB, Kind::kFetch);
+    pair.run_for(500ms);
+    pair.move_client();
+    const Duration moved = pair.elapsed();
+    bool forged = false;
+    pair.path().add_sieve(Role::kServer, [&, from](std::span<std::byte> datagram) {
+      const Duration since = pair.elapsed() - moved;
+      if (since < from - 10ms) return true;
+      if (since >= from && !std::exchange(forged, true)) pair.forge(Role::kServer, datagram, kVictim);
+      return false;
+    });
+    pair.run_for(100ms);
+    stolen += pair.front().client_address() == kVictim;
+    pair.run_for(5s);
+    EXPECT_NE(pair.front().client_address(), kVictim) << to_seconds(from);
+  }
+  EXPECT_GT(stolen, 0);
 }
 
 // ------------------------------------------------ packets without keys

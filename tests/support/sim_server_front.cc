@@ -93,20 +93,14 @@ void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> 
   TUSK_CHECK(secure.has_value());
   if (!(*secure)->handle_datagram(now, datagram, ecn)) return void(++counters_.dropped);
   secure_ = std::move(*secure);
-  route_ = from;
-  proven_route_.reset();
+  route_ = {from, true, datagram.size()};
   ++counters_.connections;
 }
 
 void SimServerFront::follow_address(TimePoint now, SimAddress from, std::size_t size) {
-  if (from == route_) {
-    unproven_budget_ += kAmplificationMax * size;
-    return;
-  }
+  if (from == route_.where()) return route_.handle_received(size);
   if (!secure_->established() || !secure_->last_was_newest()) return;
-  if (!proven_route_) proven_route_ = route_;
-  route_ = from;
-  unproven_budget_ = kAmplificationMax * size;
+  route_.move(from, size);
   secure_->connection().challenge_path(now);
 }
 
@@ -114,13 +108,14 @@ void SimServerFront::transmit(TimePoint now) {
   if (!secure_) return;
   std::array<std::byte, wire::kDatagramSizeMax> bytes;
   for (;;) {
-    blocked_ = proven_route_ && unproven_budget_ < wire::kDatagramSizeMin;
-    if (blocked_ && unproven_budget_ < rpc::SecureConnection::kDatagramRoomMin) return;
-    const ByteCount room = proven_route_ ? std::min<ByteCount>(unproven_budget_, bytes.size()) : bytes.size();
+    const bool unproven = route_.unproven();
+    blocked_ = unproven && route_.budget() < wire::kDatagramSizeMin;
+    if (blocked_ && route_.budget() < rpc::SecureConnection::kDatagramRoomMin) return;
+    const ByteCount room = unproven ? std::min<ByteCount>(route_.budget(), bytes.size()) : bytes.size();
     const auto datagram = secure_->poll_datagram(now, std::span(bytes).first(room));
     if (!datagram) return;
-    if (proven_route_) unproven_budget_ -= std::min<ByteCount>(unproven_budget_, datagram->size);
-    send_(route_, std::span(bytes).first(datagram->size));
+    if (unproven) route_.budget() -= std::min<ByteCount>(route_.budget(), datagram->size);
+    send_(route_.where(), std::span(bytes).first(datagram->size));
   }
 }
 
@@ -133,15 +128,15 @@ TimePoint SimServerFront::next_timeout(TimePoint now) const {
 
 void SimServerFront::welcome(TimePoint now) {
   secure_->connection().send_address_token(
-      tokens_.mint(crypto::AddressTokenKind::kFuture, address_bytes(route_), {}, wall_clock(now)));
+      tokens_.mint(crypto::AddressTokenKind::kFuture, address_bytes(route_.where()), {}, wall_clock(now)));
   secure_->connection().send_reset_token(reset_token(secure_->own_id()));
 }
 
 void SimServerFront::handle_path_event(const transport::Event& event) {
   if (std::holds_alternative<transport::PathValidated>(event)) {
-    proven_route_.reset();
-  } else if (std::holds_alternative<transport::PathFailed>(event) && proven_route_) {
-    route_ = *std::exchange(proven_route_, std::nullopt);
+    (void)route_.handle_validated(secure_->connection().path_challenge_pending());
+  } else if (std::holds_alternative<transport::PathFailed>(event)) {
+    route_.handle_failed();
   }
 }
 

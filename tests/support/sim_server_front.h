@@ -9,6 +9,7 @@
 #include <span>
 
 #include "proto/crypto/address_token.h"
+#include "proto/rpc/client_route.h"
 #include "proto/rpc/secure_connection.h"
 #include "tests/support/sim_path.h"
 
@@ -16,9 +17,6 @@ namespace tusk::support {
 
 class SimServerFront {
  public:
-  // As of an address that is not proven: at most so many times what came from it.
-  static constexpr ByteCount kAmplificationMax = 3;
-
   using Send = std::function<void(SimAddress to, std::span<std::byte> datagram)>;
 
   SimServerFront(const crypto::Identity& identity, transport::ConnectionConfig config,
@@ -37,7 +35,7 @@ class SimServerFront {
 
   [[nodiscard]] rpc::SecureConnection* secure() { return secure_.get(); }
   [[nodiscard]] const rpc::SecureConnection* secure() const { return secure_.get(); }
-  [[nodiscard]] SimAddress client_address() const { return route_; }
+  [[nodiscard]] SimAddress client_address() const { return route_.where(); }
 
   struct Counters {
     std::uint64_t retries = 0;
@@ -65,9 +63,7 @@ class SimServerFront {
   const crypto::Secret reset_secret_;
 
   std::unique_ptr<rpc::SecureConnection> secure_;
-  SimAddress route_ = 0;
-  std::optional<SimAddress> proven_route_;  // route_ is new and not proven yet
-  ByteCount unproven_budget_ = 0;
+  rpc::ClientRoute<SimAddress> route_;
   bool blocked_ = false;  // there may be more to send than the budget allows
   Counters counters_;
 };

@@ -60,7 +60,7 @@ void BbrController::handle_ack(const AckEvent& event, RttEstimator&) {
   if (event.round_ended) check_full(event);
   if (expired && state_ != State::kProbeRtt) {
     state_ = State::kProbeRtt;
-    probe_rtt_until_ = event.now + kProbeRttTime;
+    probe_rtt_until_ = kNever;
   }
   advance(event);
   control();
@@ -91,7 +91,12 @@ void BbrController::advance(const AckEvent& event) {
       if (full_) state_ = State::kDrain;
       return;
     case State::kProbeRtt:
-      if (event.now < probe_rtt_until_) return;
+      // Its time begins when what was in flight has gone, and lasts a round trip at least.
+      if (probe_rtt_until_ == kNever && event.in_flight <= kBbrWindowMin) {
+        probe_rtt_until_ = event.now + kProbeRttTime;
+        probe_rtt_round_ = round_;
+      }
+      if (event.now < probe_rtt_until_ || round_ == probe_rtt_round_) return;
       rtt_min_at_ = event.now;
       state_ = full_ ? State::kProbeBandwidth : State::kStartup;
       return;

@@ -50,6 +50,7 @@ class BbrController final : public CongestionController {
   Duration rtt_min_{};
   TimePoint rtt_min_at_{};
   TimePoint probe_rtt_until_{};
+  std::uint64_t probe_rtt_round_ = 0;  // in which its time began
   double pacing_gain_;
   double window_gain_;
   ByteCount window_;

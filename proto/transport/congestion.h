@@ -32,6 +32,7 @@ struct AckEvent {
   ByteCount acked_bytes = 0;
   ByteCount lost_bytes = 0;
   std::uint64_t lost_packets = 0;
+  TimePoint lost_sent_at{};  // when the newest of these left
   std::uint64_t acked_packets = 0;
   ByteCount in_flight = 0;        // after this acknowledgement
   ByteCount prior_in_flight = 0;  // before it

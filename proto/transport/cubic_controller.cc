@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "proto/transport/rtt_estimator.h"
 
@@ -33,9 +34,12 @@ ByteCount CubicController::burst() const {
 }
 
 void CubicController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
-  if (event.round_ended) reduced_this_round_ = false;
+  if (event.round_ended) marked_this_round_ = false;
   if (event.rate > 0) bandwidth_ = event.rate;
-  if (event.lost_packets > 0 || event.marks > 0) handle_loss(event);
+  // One reduction for all that is lost of a window (RFC 9438 §4.7, RFC 6582 §3.2): what was sent before it
+  // says nothing of what it left.
+  if (event.lost_packets > 0 && event.lost_sent_at > reduced_at_) reduce(event.now);
+  if (event.marks > 0 && !std::exchange(marked_this_round_, true)) reduce(event.now);
   // A window that was not used says nothing about what the path would take (RFC 9438 §5.8).
   const bool used = static_cast<double>(event.prior_in_flight) >= 0.5 * window_;
   if (event.acked_bytes > 0 && used) grow(event, rtt);
@@ -43,9 +47,8 @@ void CubicController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   if (rtt.has_sample()) pacing_rate_ = gain * window_ / to_seconds(std::max<Duration>(rtt.smoothed(), 50us));
 }
 
-void CubicController::handle_loss(const AckEvent&) {
-  if (reduced_this_round_) return;  // one reduction for all losses of a round trip
-  reduced_this_round_ = true;
+void CubicController::reduce(TimePoint now) {
+  reduced_at_ = now;
   // Fast convergence (§4.7): who loses before reaching its last maximum makes room.
   window_max_ = window_ < window_max_ ? window_ * (1 + kBeta) / 2 : window_;
   window_ = std::max(kSegmentsMin * kSegment, window_ * kBeta);

@@ -21,7 +21,7 @@ class CubicController final : public CongestionController {
 
  private:
   [[nodiscard]] bool slow_start() const { return window_ < threshold_; }
-  void handle_loss(const AckEvent& event);
+  void reduce(TimePoint now);
   void grow(const AckEvent& event, const RttEstimator& rtt);
 
   // Bytes; doubles, as CUBIC's arithmetic is in fractions.
@@ -31,7 +31,8 @@ class CubicController final : public CongestionController {
   double window_reno_ = 0;  // W_est: what Reno would have by now
   double origin_ = 0;       // K, seconds from the epoch to W_max
   TimePoint epoch_{};       // start of the present growth; {}: none yet
-  bool reduced_this_round_ = false;
+  TimePoint reduced_at_{};
+  bool marked_this_round_ = false;
   double bandwidth_ = 0;  // bytes/s of the newest sample
   double pacing_rate_;
 };

@@ -223,6 +223,7 @@ void SentPackets::lose(TimePoint now, std::uint64_t number, Outcome& outcome) {
   lost_in_round_ = true;
   ++outcome.event.lost_packets;
   outcome.event.lost_bytes += packet.size;
+  outcome.event.lost_sent_at = std::max(outcome.event.lost_sent_at, packet.sent_at);
 }
 
 void SentPackets::forget_settled(TimePoint now, const RttEstimator& rtt) {

@@ -7,6 +7,9 @@
 namespace tusk::transport {
 namespace {
 
+// Of the time between two rounds: emptying the queue with others takes as long. The rest is a pause.
+constexpr int kRoundLongest = 8;  // round trips
+
 // Who has about a half has nothing to complain of.
 constexpr double kShareMax = 0.5;
 constexpr double kShareFew = 0.45;
@@ -30,6 +33,7 @@ constexpr double kOverflowQueues = 2;
 constexpr int kStaysTimes = 3;
 constexpr Duration kStaysLongMax = 6s;  // BBR itself empties it every 10 s
 constexpr double kStaysOverflow = 0.0005;
+constexpr Duration kStaysAtAll = 12s;
 // The queue of flows of ours that start, one after the other, is as long as that of one that fills buffers,
 // but goes. Who takes it for that insists, and then all do, against each other. So for a while after a queue
 // jumped up more is needed to notice: whoever fills buffers is still there then.
@@ -94,14 +98,22 @@ double crowd_of_extras(double flows, const Contention::Round& round) {
 
 std::optional<double> Contention::end_round(const Round& round) {
   in_vain_ = false;
+  pass_time(round);
   notice_joins(round);
   overflow_ += kOverflowWeight * (round.overflow - overflow_);
-  if (overflow_ < kOverflow) kept_at_ = round.now;
+  if (overflow_ < kOverflow) kept_at_ = now_;
   if (insisting_)
     insist(round);
   else
     notice(round);
   return insisting_ ? std::optional(share_) : std::nullopt;
+}
+
+void Contention::pass_time(const Round& round) {
+  const Duration passed = round_ended_at_ == TimePoint{} ? Duration(0) : round.now - round_ended_at_;
+  now_ += std::min<Duration>(passed, kRoundLongest * (round.round_trip + round.queue));
+  round_ended_at_ = round.now;
+  if (round.is_short) short_at_ = now_;
 }
 
 double Contention::suspicion() const {
@@ -114,15 +126,15 @@ void Contention::notice_joins(const Round& round) {
   const Duration before = std::min(queue_before_, queue_before_that_);
   queue_before_that_ = std::exchange(queue_before_, round.queue);
   if (round.queue - before > kJumpQueues * round.usual_queue) {
-    long_since_ = {};
+    long_since_.reset();
     joining_rounds_ = kJoiningRounds;
-    joining_until_ = round.now + kJoiningLong;
+    joining_until_ = now_ + kJoiningLong;
   }
 }
 
 void Contention::notice_long_queue(const Round& round) {
-  if (round.is_short || long_since_ == TimePoint{}) {
-    long_since_ = round.now;
+  if (round.is_short || !long_since_) {
+    long_since_ = now_;
     long_overflow_ = long_rounds_ = 0;
   }
   long_overflow_ += round.overflow;
@@ -130,22 +142,24 @@ void Contention::notice_long_queue(const Round& round) {
 }
 
 bool Contention::stays(const Round& round) const {
-  return round.now - long_since_ > std::min<Duration>(kStaysTimes * round.empties_in, kStaysLongMax) &&
+  const Duration since = now_ - *long_since_;
+  if (since > kStaysAtAll) return true;
+  return since > std::min<Duration>(kStaysTimes * round.empties_in, kStaysLongMax) &&
          long_overflow_ > kStaysOverflow * long_rounds_;
 }
 
 void Contention::notice(const Round& round) {
   notice_long_queue(round);
-  const bool wary = round.now < wary_until_;
+  const bool wary = now_ < wary_until_;
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
   const double flows = flows_of_ours(round);
   const double ours =
-      round.was_short && !wary
+      short_at_ && now_ - *short_at_ < round.empties_in && !wary
           ? std::max(kCrowdedQueuesShort, crowd_of_ours(flows) + crowd_of_extras(flows, round))
           : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(flows));
-  const bool joining = joining_rounds_ > 0 || round.now < joining_until_;
+  const bool joining = joining_rounds_ > 0 || now_ < joining_until_;
   const double unwary = joining && queues < kStrangersQueues * ours ? kCrowdWeightJoining : kCrowdWeight;
-  const bool overflown = (stays(round) || round.now - kept_at_ > kOverflowLong) && queues > kOverflowQueues;
+  const bool overflown = (stays(round) || now_ - kept_at_ > kOverflowLong) && queues > kOverflowQueues;
   const double crowd = round.together > kTogetherAll ? 0
                        : overflown                   ? kCrowdMax
                                                      : std::min(queues / ours, kCrowdMax);
@@ -168,8 +182,14 @@ void Contention::insist(const Round& round) {
   calm_rounds_ = round.queue < kept ? calm_rounds_ + 1 : 0;
   const bool calm = calm_rounds_ >= kCalmRounds || round.together > kTogetherAll;
   if (!calm && rounds_ <= kInsistRoundsMax) return;
+  stop_insisting();
+  wary_until_ = calm ? now_ + kWary : now_;
+}
+
+// What was so while it was insisted on is not held against the others.
+void Contention::stop_insisting() {
   insisting_ = false;
-  wary_until_ = calm ? round.now + kWary : round.now;
+  long_since_.reset();
 }
 
 // Whoever else is on the line yields in the end to who insists; a slower line does not. Where that loses
@@ -181,7 +201,7 @@ void Contention::judge_effect(const Round& round) {
   epoch_got_ = round.got;
   if (vain_epochs_ < kVainEpochs) return;
   in_vain_ = true;
-  insisting_ = false;
+  stop_insisting();
 }
 
 // Losses count at the end of an epoch: BBR knows of the share that we take only when its best rate has

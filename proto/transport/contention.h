@@ -26,8 +26,8 @@ class Contention {
     Duration queue{};             // that did not go away in this round
     Duration usual_queue{};       // that one flow of ours keeps
     Duration extra_queue{};       // that each of them adds, whatever its share
+    Duration round_trip{};        // without a queue
     bool is_short = false;        // the queue was hardly longer than one flow's
-    bool was_short = false;       // now or within `empties_in`
     Duration empties_in{};        // flows of ours that share a line all empty the queue in so long
     double loss = 0;              // share of packets lost, beyond what the path loses on its own
     double overflow = 0;          // likewise, beyond what is lost of a round that does not press the path
@@ -35,7 +35,8 @@ class Contention {
     double together = 0;          // share of the capacity of all flows to this host, if there are others
   };
 
-  // At the end of each round trip. The share of the capacity to insist on; nullopt: there is no need.
+  // At the end of each round trip in which there was something to send. The share of the capacity to insist
+  // on; nullopt: there is no need.
   [[nodiscard]] std::optional<double> end_round(const Round& round);
 
   [[nodiscard]] bool insists() const { return insisting_; }
@@ -47,7 +48,9 @@ class Contention {
   [[nodiscard]] bool doubts_capacity() const { return doubts_capacity_; }
 
  private:
+  void pass_time(const Round& round);
   void notice(const Round& round);
+  void stop_insisting();
   void notice_joins(const Round& round);
   void notice_long_queue(const Round& round);
   [[nodiscard]] bool stays(const Round& round) const;
@@ -55,15 +58,19 @@ class Contention {
   void judge_effect(const Round& round);
   void adapt_share(const Round& round);
 
+  // The time of the rounds that it was told of: how long something has been so says nothing of pauses.
+  TimePoint now_{};
+  TimePoint round_ended_at_{};  // by the clock
   bool insisting_ = false;
   bool doubts_capacity_ = false;
-  int rounds_ = 0;                // since then
-  int calm_rounds_ = 0;           // in a row in which there was no queue but ours
-  TimePoint kept_at_{};           // when the buffer last held what was sent
-  double overflow_ = 0;           // of the last rounds
-  TimePoint long_since_{};        // since when the queue has not been short, and nobody joined
-  double long_overflow_ = 0;      // of the rounds since then, together
-  int long_rounds_ = 0;           // how many there were
+  int rounds_ = 0;                       // since then
+  int calm_rounds_ = 0;                  // in a row in which there was no queue but ours
+  TimePoint kept_at_{};                  // when the buffer last held what was sent
+  double overflow_ = 0;                  // of the last rounds
+  std::optional<TimePoint> short_at_;    // when the queue last was
+  std::optional<TimePoint> long_since_;  // since when it has not been, and nobody joined
+  double long_overflow_ = 0;             // of the rounds since then, together
+  int long_rounds_ = 0;                  // how many there were
   double crowd_ = 0;              // queues in the last rounds, as multiples of what flows of ours would keep
   int joining_rounds_ = 0;        // left, in which some flow is taken to have just started
   TimePoint joining_until_{};     // likewise

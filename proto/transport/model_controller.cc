@@ -332,6 +332,8 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
     else if (state_ == State::kSteady)
       end_steady_round(event.now, rtt);
   }
+  // A program that stopped sending has put nothing to the test.
+  if (round_app_limited_ && state_ == State::kSteady && rounds_in_state_ == 1) loss_.forget_suspicion();
   if (state_ == State::kDrain && rounds_in_state_ >= kDrainRoundsMax) enter(State::kSteady);
   if (state_ == State::kSteady && rounds_in_state_ == 1) resume_after_test();
   if (state_ == State::kEmpty && rounds_in_state_ >= 1 && event.now >= empty_until_) {
@@ -346,13 +348,13 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
 }
 
 void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
-  if (rounds_in_state_ == kBlindRounds && !passes_overrun()) verify_capacity();
+  if (unverified_ && rounds_in_state_ >= kBlindRounds && !passes_overrun()) verify_capacity();
   if (end_overrun_round(now, rtt)) return;
   // Siblings that empty their queue all together see the bare path then.
   if (siblings_fill()) longer_path_.forget();
   if (!contention_.insists() && !siblings_fill() &&
       longer_path_.end_round({.flight = flight_,
-                              .rate = rate_,
+                              .rate = rate_ / part_,
                               .capacity = capacity_,
                               .queue = round_queue_.queue(),
                               .wander = round_queue_.average() - round_queue_.queue(),
@@ -421,7 +423,6 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
   const double got = others_.flows > 0 ? (others_.rate + rate_) / capacity_ : share_of(rate_);
   const Duration extra = from_seconds(extra_window() / (part_ * capacity_));  // of all flows of a mount
   const bool is_short = round_queue_.queue() < own_queue() * 3 / 2 + extra;
-  if (is_short) short_queue_at_ = now;
   const Duration remembered = std::max<Duration>(kShortRememberedMin, kShortRememberedRtts * rtt_min_);
   const auto share = contention_.end_round({.now = now,
                                             .got = std::min(1.0, got),
@@ -429,8 +430,8 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
                                             .queue = queue,
                                             .usual_queue = usual_queue(),
                                             .extra_queue = extra,
+                                            .round_trip = rtt_min_,
                                             .is_short = is_short,
-                                            .was_short = now - short_queue_at_ < remembered,
                                             .empties_in = remembered,
                                             .loss = round_loss() - loss_.own(),
                                             .overflow = loss_.pressed_out(round_loss()),
@@ -488,6 +489,7 @@ void ModelController::resume_after_test() {
 
 // What trains say that left while the queue was short.
 void ModelController::verify_capacity() {
+  unverified_ = false;
   verified_round_ = round_;
   agree_with_siblings();
   if (!trains_.several()) return;
@@ -562,6 +564,7 @@ void ModelController::enter(State state) {
   }
   if (state_ == State::kStartup && state != State::kStartup) {
     remembered_ = 0;
+    started_ = true;
     // What trains told stays true where the queue ended the start before its round was over.
     capacity_ = std::max(capacity_, trains_.capacity());
     // Trains between the packets of others tell less.
@@ -579,6 +582,7 @@ void ModelController::enter(State state) {
     trains_.clear();
     startup_cap_ = 0;
   }
+  unverified_ = state == State::kSteady;
   state_ = state;
   rounds_in_state_ = 0;
   blind_until_ = round_ + kBlindRounds;

@@ -30,7 +30,10 @@ class ModelController final : public CongestionController {
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   void take_part(double part) override { part_ = part; }
-  void remember(double rate) override { remembered_ = rate; }
+  // The peer may tell it again later.
+  void remember(double rate) override {
+    if (!started_) remembered_ = rate;
+  }
   void meet(std::shared_ptr<Siblings> siblings) override;
   void handle_demand(TimePoint now, RttEstimator& rtt) override;
   [[nodiscard]] ByteCount window() const override { return window_; }
@@ -178,6 +181,7 @@ class ModelController final : public CongestionController {
   TimePoint told_at_{};
   ByteCount delivered_ = 0;  // ever
   double remembered_ = 0;    // that the path has carried before, bytes/s; 0: nothing, or the start is over
+  bool started_ = false;     // a start has been over, since the connection began
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
@@ -188,6 +192,7 @@ class ModelController final : public CongestionController {
   bool empties_together_ = false;     // with siblings
   double kept_goodput_ = 0;           // when the emptying began
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
+  bool unverified_ = false;           // it was emptied for them, and they have not been asked yet
   Duration steady_queue_{};           // that has not changed for so many rounds
   int steady_rounds_ = 0;
   int patience_ = kPatienceRounds;
@@ -198,7 +203,6 @@ class ModelController final : public CongestionController {
   Overrun overrun_;
   double newest_loss_ = 0;  // share of the newest eighth of what the path holds
   Contention contention_;
-  TimePoint short_queue_at_{};
 
   double goodput_ = 0;  // bytes/s delivered over the last rounds, with their pauses
   TimePoint round_started_{};

@@ -133,8 +133,8 @@ void ModelController::learn_from_overrun() {
   overrun_.judged = true;
   const double measured = trains_.capacity();
   trains_.clear();
-  // Who has the line alone gets what it carries.
-  if (measured <= 0 || bandwidth_ < kOverrunAlone * measured) return;
+  // A mount that has the line alone gets what it carries.
+  if (measured <= 0 || bandwidth_ / part_ < kOverrunAlone * measured) return;
   const double narrower = std::max(measured, bandwidth_);
   if (narrower > kCapacityAgrees * capacity_) return;
   capacity_ = narrower;

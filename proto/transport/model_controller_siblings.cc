@@ -35,6 +35,7 @@ ModelController::~ModelController() {
 }
 
 void ModelController::meet(std::shared_ptr<Siblings> siblings) {
+  if (siblings == siblings_) return;  // whose account of it stays
   if (siblings_) siblings_->leave(this);
   siblings_ = std::move(siblings);
   others_ = {};

@@ -147,6 +147,28 @@ TEST(Lanes, AloneTheyKeepOneQueueTogether) {
   }
 }
 
+TEST(Lanes, ALineThatBecomesNarrowIsNarrowForThemTogether) {
+  for (const int connections : {2, 4}) {
+    constexpr std::uint64_t kNarrow = 50 * kMbit;
+    SimNetwork network = network_on({kGbit, 50ms}, 11);
+    join_mount(network, connections);
+    network.run_for(3s);
+    network.change_links([](LinkParameters& to_server, LinkParameters& to_client) {
+      for (LinkParameters* link : {&to_server, &to_client}) link->rate = kNarrow;
+    });
+    // The queue of before leaves, and what was lost is sent again.
+    network.run_for(2s);
+    const Shares shares(network, Role::kClient, Shares::Of::kBodies);
+    Duration longest{};
+    network.run_for(2s, 5ms,
+                    [&] { longest = std::max(longest, network.link(Role::kClient).backlog(network.now())); });
+    std::printf("  %d connections: %.1f %%, queue %.1f ms\n", connections,
+                100 * total(shares.rates()) / kNarrow, 1e3 * to_seconds(longest));
+    EXPECT_GE(total(shares.rates()), 0.9 * kNarrow * 1434 / 1500) << connections;
+    EXPECT_LE(longest, 25ms) << connections;
+  }
+}
+
 TEST(Lanes, WhoIsLeftAloneHasTheLine) {
   SimNetwork network = network_on({kGbit, 20ms}, 9);
   SimPair& first = network.join();

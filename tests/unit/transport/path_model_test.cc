@@ -267,6 +267,7 @@ class ContentionTest : public testing::Test {
                                      .got = got,
                                      .queue = queue,
                                      .usual_queue = 6ms,
+                                     .round_trip = kRtt,
                                      .is_short = queue < 9ms,
                                      .empties_in = 24 * kRtt,
                                      .loss = loss,
@@ -335,6 +336,28 @@ TEST_F(ContentionTest, AQueueThatStaysAndOverflowsIsNotOfOurs) {
   EXPECT_FALSE(rounds(1, 1.0 / 16, 5ms));
   EXPECT_FALSE(rounds(70, 1.0 / 16, 20ms, 0, 0.002));
   EXPECT_TRUE(rounds(20, 1.0 / 16, 20ms, 0, 0.002));
+}
+
+// Else flows of ours would hold each other to it for ever.
+TEST_F(ContentionTest, WhatWasSoWhileItInsistedDoesNotCountAfterwards) {
+  rounds(200, 1.0 / 16, 20ms, 0, 0.002);
+  ASSERT_TRUE(contention_.insists());
+  for (int i = 0; i < 300 && contention_.insists(); ++i) rounds(1, 0.2, 20ms, 0, 0.002);
+  ASSERT_FALSE(contention_.insists());
+  EXPECT_FALSE(rounds(60, 1.0 / 16, 20ms)) << "three seconds of it";
+}
+
+TEST_F(ContentionTest, APauseIsNoTimeOfALongQueue) {
+  EXPECT_FALSE(rounds(40, 1.0 / 16, 20ms, 0, 0.002));
+  now_ += 1h;
+  EXPECT_FALSE(rounds(20, 1.0 / 16, 20ms, 0, 0.002));
+  EXPECT_TRUE(rounds(20, 1.0 / 16, 20ms, 0, 0.002));
+}
+
+// So does CUBIC, which overflows a long buffer seldom.
+TEST_F(ContentionTest, AQueueThatNeverGoesIsNotOfOurs) {
+  EXPECT_FALSE(rounds(200, 1.0 / 16, 20ms));
+  EXPECT_TRUE(rounds(60, 1.0 / 16, 20ms));
 }
 
 TEST_F(ContentionTest, StopsWhenTheOthersAreGone) {

@@ -122,8 +122,9 @@ class ChannelOverUdp final : public Channel {
     return {from_errno(EACCES), refused_text() + ": " + refusal_->context};
   }
   void apply_outage_policy(TimePoint now);
-  // True: some calls have failed by it.
-  bool give_up(const Error& error);
+  // All calls that do not outlive outages.
+  void give_up(const Error& error);
+  void tell_given_up(std::span<Completion> calls, const Error& error);
   [[nodiscard]] TimePoint unreachable_since(TimePoint now) const;
   void arm_timer(TimePoint now);
   void leave(const Error& error);
@@ -270,6 +271,7 @@ void ChannelOverUdp::receive() {
 void ChannelOverUdp::connect(TimePoint now) {
   SecureConnection::ClientOptions options{*options_.identity, expected_key_, address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
+  options.config.draw_secret = crypto::random_number;
   options.original_id_begins = id_begins_;
   options.config.remembered = options_.remembered;
   if (options_.background) options.config.congestion = transport::CongestionKind::kBackground;
@@ -514,17 +516,23 @@ void ChannelOverUdp::apply_outage_policy(TimePoint now) {
   if (since == kNever || now - since < *outage_.fail_after) return;
   // Its own path may be all that is gone: its calls go on over the main connection, which has the last word.
   if (lane()) return handle_lost(ErrorCode::kUnreachable, "no answer", now);
-  const bool some = give_up({ErrorCode::kTimedOut, "the server has been out of reach for " +
-                                                       std::to_string(outage_.fail_after->count()) + " s"});
+  std::vector<Completion> given_up = calls_.take_in_outage();
   // What was given up may yet arrive, and must not be done beside what is asked for in its place: another
-  // connection's attach takes care of that.
-  if (some && state_ == State::kReady) handle_lost(ErrorCode::kUnreachable, "no answer", now);
+  // connection's attach takes care of that. Before anybody is told, for whom the bytes of a write are theirs
+  // again: this connection would go on reading them.
+  if (!given_up.empty() && state_ == State::kReady) handle_lost(ErrorCode::kUnreachable, "no answer", now);
+  tell_given_up(given_up, {ErrorCode::kTimedOut, "the server has been out of reach for " +
+                                                     std::to_string(outage_.fail_after->count()) + " s"});
 }
 
-bool ChannelOverUdp::give_up(const Error& error) {
-  const bool some = calls_.fail_in_outage(error);
+void ChannelOverUdp::tell_given_up(std::span<Completion> calls, const Error& error) {
+  for (Completion& done : calls) done(std::unexpected(error));
   if (events_.gave_up) events_.gave_up(error);
-  return some;
+}
+
+void ChannelOverUdp::give_up(const Error& error) {
+  std::vector<Completion> given_up = calls_.take_in_outage();
+  tell_given_up(given_up, error);
 }
 
 // ---------------------------------------------------------------- from other threads

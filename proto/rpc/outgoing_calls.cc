@@ -93,14 +93,13 @@ void OutgoingCalls::fail_all(const Error& error) {
   for (auto& [id, entry] : calls) entry.call.done(std::unexpected(error));
 }
 
-bool OutgoingCalls::fail_in_outage(const Error& error) {
-  std::vector<Completion> failed;
+std::vector<Completion> OutgoingCalls::take_in_outage() {
+  std::vector<Completion> taken;
   for (auto place = calls_.begin(); place != calls_.end();) {
     const auto found = place++;
-    if (!found->second.call.outlives_outages) failed.push_back(take(found));
+    if (!found->second.call.outlives_outages) taken.push_back(take(found));
   }
-  for (Completion& done : failed) done(std::unexpected(error));
-  return !failed.empty();
+  return taken;
 }
 
 }  // namespace tusk::rpc

@@ -42,8 +42,8 @@ class OutgoingCalls {
   void detach();
   // Everything ends with this error.
   void fail_all(const Error& error);
-  // The same but for what outlives outages, which goes on waiting. True: there was something else.
-  bool fail_in_outage(const Error& error);
+  // All but what outlives outages, which goes on waiting: for the caller to fail.
+  [[nodiscard]] std::vector<Completion> take_in_outage();
 
   [[nodiscard]] std::size_t count() const { return calls_.size(); }
 

@@ -62,6 +62,10 @@ class CapacityProbe {
     // The last but one needs no answer for the last to follow, only a queue that is empty again.
     at_ = step_ == kSteps ? kNever : step_ == kSteps - 1 ? now + kAfterMin : now + wait_;
   }
+  // Something small is on its way, and would stand between the train's packets.
+  void postpone(TimePoint now) {
+    if (at_ != kNever) at_ = std::max(at_, now + kAfterMin);
+  }
   // Bulk data is on its way, and is a train itself.
   void abandon() {
     at_ = kNever;

@@ -157,7 +157,7 @@ Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
 void Connection::skip_now_and_then() {
   if (packets_until_skip_ > 0) --packets_until_skip_;
   if (packets_until_skip_ > 0 || (congestion_->measures_trains() && train_packets_ > 1)) return;
-  packets_until_skip_ = kSkipEvery + random_.below(kSkipEvery);
+  packets_until_skip_ = kSkipEvery + draw_secret() % kSkipEvery;
   sent_.skip();
 }
 
@@ -284,7 +284,10 @@ void Connection::add_messages(TimePoint now, Assembly& assembly) {
       if (assembly.closed_by_body) assembly.tail = piece.data;
       const auto copied = assembly.closed_by_body ? std::span<const std::byte>() : piece.data;
       write_frame(wire::BodyFrame{outgoing->exchange, piece.offset, copied}, assembly.closed_by_body, writer);
-      capacity_probe_.abandon();
+      if (exchanges_.unsent_bytes() >= kDemand)
+        capacity_probe_.abandon();
+      else
+        capacity_probe_.postpone(now);
     }
     assembly.frames.push_back(
         {piece.part == Part::kHeader ? SentFrame::Kind::kHeader : SentFrame::Kind::kBody, outgoing->exchange,

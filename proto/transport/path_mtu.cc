@@ -6,25 +6,28 @@ std::optional<std::uint32_t> PathMtu::poll_probe(TimePoint now, Duration round_t
   if (now < round_at_) return std::nullopt;
   while (next_candidate_ < kCandidates.size()) {
     const std::uint32_t size = kCandidates[next_candidate_++];
-    if (size > confirmed_ && size <= size_max_) return size;
+    if (size > confirmed_ && size <= std::min(size_max_, interface_max_)) return size;
   }
   // The round is over: the next one when its answers must be here, or much later.
   next_candidate_ = 0;
   const bool again = ++attempts_ < kAttemptsMax;
-  if (!again) attempts_ = 0;
+  if (!again) {
+    attempts_ = 0;
+    interface_max_ = wire::kDatagramSizeMax;  // it may be another one by then
+  }
   round_at_ = now + (again ? 2 * round_trip + 50ms : kRaiseAfter);
   return std::nullopt;
 }
 
 void PathMtu::handle_probe_acked(std::uint32_t size) {
-  if (size <= confirmed_ || size > size_max_) return;
+  if (size <= confirmed_ || size > std::min(size_max_, interface_max_)) return;
   confirmed_ = size;
   full_size_losses_ = 0;
 }
 
 void PathMtu::handle_too_big(std::uint32_t size) {
   if (size <= wire::kDatagramSizeMin) return;
-  size_max_ = std::min(size_max_, size - 1);
+  interface_max_ = std::min(interface_max_, size - 1);
   if (size > confirmed_) return;
   // The size in use does not fit any more: what still does is searched for at once.
   confirmed_ = wire::kDatagramSizeMin;

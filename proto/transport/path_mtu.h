@@ -39,7 +39,7 @@ class PathMtu {
   // No room for probes before `until`.
   void postpone(TimePoint until) { round_at_ = std::max(round_at_, until); }
   void handle_probe_acked(std::uint32_t size);
-  // The host's own interface refuses such sizes.
+  // The host's own interface refuses such sizes, until it is asked again when all are.
   void handle_too_big(std::uint32_t size);
 
   void handle_full_size_acked() { full_size_losses_ = 0; }
@@ -48,7 +48,8 @@ class PathMtu {
 
  private:
   std::uint32_t confirmed_ = wire::kDatagramSizeMin;
-  std::uint32_t size_max_;
+  std::uint32_t size_max_;  // of the peer's
+  std::uint32_t interface_max_ = wire::kDatagramSizeMax;
   std::size_t next_candidate_ = 0;  // in this round of probes
   int attempts_ = 0;
   TimePoint round_at_{};  // when the next round of probes may start

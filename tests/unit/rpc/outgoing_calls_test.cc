@@ -89,7 +89,7 @@ TEST_F(Calls, SomeOutliveOutages) {
   add(1, false);
   add(2, false, true);
   calls_.start_all(open, false);
-  calls_.fail_in_outage({ErrorCode::kTimedOut, ""});
+  for (Completion& done : calls_.take_in_outage()) done(fail(ErrorCode::kTimedOut));
   EXPECT_EQ(ended_, (std::map<std::uint64_t, ErrorCode>{{1, ErrorCode::kTimedOut}}));
   EXPECT_EQ(calls_.count(), 1u);
   calls_.fail_all({ErrorCode::kPeerClosed, ""});

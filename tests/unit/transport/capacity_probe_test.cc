@@ -86,6 +86,17 @@ TEST_F(CapacityProbeTest, SendsNoLongerTrainThanItsMost) {
   EXPECT_LT(sent, CapacityProbe::kTrainMax + kSize);
 }
 
+TEST_F(CapacityProbeTest, WaitsForWhatIsSmall) {
+  const TimePoint due = probe_.next_timeout();
+  probe_.postpone(due - 1ms);
+  EXPECT_EQ(send_at(due, 0), 0u);
+  EXPECT_EQ(probe_.next_timeout(), due - 1ms + CapacityProbe::kAfterMin);
+  EXPECT_GE(send(0), kFirst);
+  probe_.abandon();
+  probe_.postpone(due);
+  EXPECT_EQ(probe_.next_timeout(), kNever);
+}
+
 TEST_F(CapacityProbeTest, IsGivenUpForRealData) {
   send(0);
   probe_.abandon();

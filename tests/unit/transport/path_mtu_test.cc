@@ -120,6 +120,17 @@ TEST_F(PathMtuTest, AProbeThatTheInterfaceRefusesEndsTheSearchAbove) {
   EXPECT_THAT(probes(), ElementsAre(1372, 1412, 1440, 1452, 1464, 1472));
 }
 
+TEST_F(PathMtuTest, WhatTheInterfaceRefusedIsTriedAgainWhenAllIs) {
+  (void)mtu_.poll_probe(now_, kRtt);
+  mtu_.handle_too_big(1412);
+  for (int round = 0; round < PathMtu::kAttemptsMax; ++round) {
+    probe_over(1372);
+    now_ = mtu_.next_timeout();
+  }
+  EXPECT_EQ(mtu_.datagram_size(), 1372u);
+  EXPECT_THAT(probes(), ElementsAre(1412, 1440, 1452, 1464, 1472, 8952, 8972)) << "a tunnel may be gone";
+}
+
 TEST_F(PathMtuTest, WhenTheSizeInUseIsRefusedTheSearchBeginsAnewAtOnce) {
   probe_over(1472);
   mtu_.handle_too_big(1472);

@@ -98,9 +98,9 @@ constexpr const char* kExamples = R"(Examples:
 
 }  // namespace
 
-int run_command_line(int argc, char** argv) {
+int run_command_line(int argc, char** argv, std::string_view built_from) {
   CLI::App app("Mounts directories of a far tuskd as if they were near.", "tusk");
-  app.set_version_flag("--version", "tusk " TUSK_VERSION);
+  app.set_version_flag("--version", fmt::format("tusk {} ({})", TUSK_VERSION, built_from));
   app.require_subcommand(1);
   app.footer(kExamples);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace tusk::client {
 
@@ -14,7 +15,8 @@ constexpr int kMountFailed = 32;  // or an unmount
 // is in the disk cache.
 constexpr int kPartlyDone = 64;
 
-[[nodiscard]] int run_command_line(int argc, char** argv);
+// `built_from`: what --version says besides the version.
+[[nodiscard]] int run_command_line(int argc, char** argv, std::string_view built_from);
 
 // Says what happened on stderr; returns `code`.
 int complain(int code, const std::string& text);

@@ -52,8 +52,8 @@ struct CommandLine {
   StateArguments clients;
   std::function<Result<void>()> run;
 
-  CommandLine() {
-    app.set_version_flag("--version", "tuskd " TUSK_VERSION);
+  explicit CommandLine(std::string_view built_from) {
+    app.set_version_flag("--version", fmt::format("tuskd {} ({})", TUSK_VERSION, built_from));
     app.add_option("--config", config_file, "Serve the exports of this TOML file");
     app.add_option("--log-level", log_level, "How much to say on stderr")
         ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
@@ -131,8 +131,8 @@ std::optional<std::string> unknown_command(const CLI::App& app) {
 
 }  // namespace
 
-int run_tuskd(int argc, char** argv) {
-  CommandLine line;
+int run_tuskd(int argc, char** argv, std::string_view built_from) {
+  CommandLine line(built_from);
   try {
     line.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

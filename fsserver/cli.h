@@ -15,8 +15,9 @@
 
 namespace tusk::server {
 
-// 0; 1 when it did not work out; 2 when it was not asked in the right way.
-[[nodiscard]] int run_tuskd(int argc, char** argv);
+// 0; 1 when it did not work out; 2 when it was not asked in the right way. `built_from`: what --version says
+// besides the version.
+[[nodiscard]] int run_tuskd(int argc, char** argv, std::string_view built_from);
 
 struct ShareArguments {
   std::string directory;

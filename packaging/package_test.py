@@ -96,6 +96,7 @@ class DebianPackages(unittest.TestCase):
                 asked = run(f"{folder}/usr/bin/{program}", "--version")
                 self.assertEqual(asked.returncode, 0, asked.stderr)
                 self.assertIn(self.field(name, "Version"), asked.stdout)
+                self.assertRegex(asked.stdout, r"\(commit ([0-9a-f]{12}(\+changes)?|unknown)\)")
 
 
 class Documents(unittest.TestCase):

@@ -24,7 +24,7 @@ Said tusk(std::vector<std::string> words) {
   argv.reserve(words.size());
   for (std::string& word : words) argv.push_back(word.data());
   testing::internal::CaptureStderr();
-  const int code = run_command_line(static_cast<int>(argv.size()), argv.data());
+  const int code = run_command_line(static_cast<int>(argv.size()), argv.data(), "a test");
   return {code, testing::internal::GetCapturedStderr()};
 }
 

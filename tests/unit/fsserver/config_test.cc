@@ -445,7 +445,7 @@ TEST(CommandLine, UsageErrorsSayWhoComplains) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     testing::internal::CaptureStderr();
-    EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data()), 2);
+    EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data(), "a test"), 2);
     EXPECT_THAT(testing::internal::GetCapturedStderr(), StartsWith("tuskd: "));
   }
 }
@@ -454,7 +454,7 @@ TEST(CommandLine, ATypoInACommandIsRecognised) {
   std::string program = "tuskd", command = "shre", directory = "/srv";
   std::vector<char*> argv{program.data(), command.data(), directory.data()};
   testing::internal::CaptureStderr();
-  EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data()), 2);
+  EXPECT_EQ(run_tuskd(static_cast<int>(argv.size()), argv.data(), "a test"), 2);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no command 'shre': did you mean share?"));
 }
 

@@ -99,10 +99,15 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+namespace {
+
+constexpr double kSilentMin = 2;  // seconds
+constexpr int kSilentRoundTrips = 3;
+
+}  // namespace
+
 bool is_silent(const rpc::ChannelStats& path) {
-  constexpr std::chrono::seconds kSilentMin{2};
-  constexpr int kRoundTrips = 3;
-  return path.silent >= std::max<Duration>(kSilentMin, kRoundTrips * path.rtt_smoothed);
+  return path.silent >= std::max<Duration>(from_seconds(kSilentMin), kSilentRoundTrips * path.rtt_smoothed);
 }
 
 namespace {
@@ -119,7 +124,7 @@ bool key_changed(const Json& json) { return json.value("key_changed", false); }
 // Not "up" while nothing is heard: nobody knows yet whether it is.
 std::string connection_text(const Json& json) {
   const auto silent_s = json.at("silent_s").get<double>();
-  const bool silent = json.value("silent", false);  // an older daemon does not say
+  const bool silent = json.value("silent", silent_s >= kSilentMin);  // an older daemon does not say
   const std::string seconds = fmt::format("{:.0f} s", std::floor(silent_s));
   if (json.at("connected").get<bool>()) {
     const auto address = json.at("path").at("address").get<std::string>();

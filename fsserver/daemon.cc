@@ -133,7 +133,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
   daemon->signals_ = Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   daemon->woken_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!daemon->signals_.valid() || !daemon->woken_.valid()) return fail_errno("wait for signals");
-  TUSK_ASSIGN(daemon->exports_, daemon->open_exports(daemon->config_.exports));
+  TUSK_ASSIGN(daemon->exports_, daemon->open_exports(daemon->config_.exports, {}));
   FileServiceOptions options = service_options(daemon->config_);
   options.exports = daemon->exports_;
   options.access = daemon->access_;
@@ -183,22 +183,32 @@ namespace {
 
 // An export that stays as it is keeps its object, and its mounts notice nothing.
 bool stays(Export& exported, const ExportSettings& wanted) {
-  if (exported.settings() != wanted || !exported.root_exists()) return false;
-  if (is_at(*exported.nodes().root(), wanted.path)) return true;
+  if (exported.settings() != wanted) return false;
+  const bool exists = exported.root_exists();
+  if (exists && is_at(*exported.nodes().root(), wanted.path)) return true;
   // Nothing there is no reason to keep all other exports as they were.
   std::error_code unseen;
-  const bool replaced = std::filesystem::exists(wanted.path, unseen);
-  spdlog::warn("export '{}': {} {}", wanted.name, wanted.path.string(),
-               replaced ? "is another directory now; who has mounted the one before gets errors until it is "
-                          "mounted again"
-                        : "cannot be seen any more; the directory that was there is served on");
+  const bool replaced = std::filesystem::is_directory(wanted.path, unseen);
+  if (replaced)
+    spdlog::warn(
+        "export '{}': {} is another directory now; who has mounted the one before gets errors until "
+        "it is mounted again",
+        wanted.name, wanted.path.string());
+  else if (exists)
+    spdlog::warn("export '{}': there is no directory {} any more; the one that was there is served on",
+                 wanted.name, wanted.path.string());
   return !replaced;
+}
+
+bool was_served(const std::vector<ExportSettings>& before, const ExportSettings& wanted) {
+  return std::ranges::any_of(
+      before, [&](const ExportSettings& old) { return old.name == wanted.name && old.path == wanted.path; });
 }
 
 }  // namespace
 
-Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(
-    const std::vector<ExportSettings>& settings) {
+Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(const std::vector<ExportSettings>& settings,
+                                                                  const std::vector<ExportSettings>& before) {
   TUSK_TRY(check_names_are_free(settings));
   const crypto::Secret secret = identity_.derive_secret(kHandleSecretLabel);
   std::vector<std::shared_ptr<Export>> opened;
@@ -209,16 +219,23 @@ Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(
       opened.push_back(*same);
       continue;
     }
-    TUSK_ASSIGN(auto exported,
-                Export::open(wanted, secret, table_settings(settings.size(), config_.state_dir)));
-    opened.push_back(std::move(exported));
+    auto exported = Export::open(wanted, secret, table_settings(settings.size(), config_.state_dir));
+    if (exported) {
+      opened.push_back(std::move(*exported));
+      continue;
+    }
+    // What was served and has other settings now is not served on with the old ones, which may let in who is
+    // to be kept out; nor are the settings of all others left as they were because of it.
+    if (!was_served(before, wanted)) return std::unexpected(std::move(exported).error());
+    spdlog::error("{}; closed until it can be opened and tuskd is told to reload",
+                  exported.error().message());
   }
   return opened;
 }
 
 void Daemon::apply(const Result<ServerConfig>& fresh) {
   if (!fresh) return spdlog::error("not reloaded:\n{}", fresh.error().context);
-  auto opened = open_exports(fresh->exports);
+  auto opened = open_exports(fresh->exports, config_.exports);
   if (!opened) return spdlog::error("not reloaded: {}", opened.error().message());
   exports_ = std::move(*opened);
   config_.exports = fresh->exports;

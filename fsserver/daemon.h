@@ -34,8 +34,9 @@ class Daemon {
 
   // Until SIGTERM or SIGINT, or, without `reload`, SIGHUP: its terminal was closed. On SIGHUP `reload` is
   // asked for the configuration as it is now: exports are opened, closed and changed, whose mounts attach
-  // anew; listen addresses and limits need a restart. An error of it, or an export that cannot be opened,
-  // leaves everything as it was. The signals must be blocked in every thread (block_signals).
+  // anew; listen addresses and limits need a restart. An error of it, or a new export that cannot be opened,
+  // leaves everything as it was; one that was served and has new settings is closed then. The signals must be
+  // blocked in every thread (block_signals).
   void run(const std::function<Result<ServerConfig>()>& reload);
 
   // Before any thread is started.
@@ -47,7 +48,7 @@ class Daemon {
 
   [[nodiscard]] Result<void> check_names_are_free(const std::vector<ExportSettings>& settings) const;
   [[nodiscard]] Result<std::vector<std::shared_ptr<Export>>> open_exports(
-      const std::vector<ExportSettings>& settings);
+      const std::vector<ExportSettings>& settings, const std::vector<ExportSettings>& before);
   void apply(const Result<ServerConfig>& fresh);
   void end_withdrawn_rights();
   // True: it names clients.

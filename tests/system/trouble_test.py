@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -308,6 +309,20 @@ class TheServer(Trouble):
         wait_until(lambda: log.read_text().count("reloaded") == 2, ERROR_SECONDS, "reloading without the directory")
         with Mount(wan, token.stdout.strip()) as anew:
             self.assertEqual(os.listdir(anew.path), ["new"])
+        # The others are heeded, and what an export that is not there may allow no longer is not allowed on.
+        other = self.folder / "other"
+        other.mkdir()
+        shutil.rmtree(self.folder / "moved again")
+        config.write_text(config.read_text() + f'[[export]]\nname = "other"\npath = "{other}"\n')
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reloaded; exports: 2" in log.read_text(), ERROR_SECONDS, "reloading with another export")
+        config.write_text(config.read_text().replace('"films"\n', '"films"\naccess = "rw"\n'))
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: "closed until" in log.read_text() and "reloaded; exports: 1" in log.read_text(), ERROR_SECONDS,
+                   "closing the one whose directory is not there")
+        self.export.mkdir()
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: log.read_text().count("reloaded; exports: 2") == 2, ERROR_SECONDS, "opening it again")
 
     def test_that_it_is_frozen_shows_within_seconds(self):
         wan = self.wan_of()

@@ -34,6 +34,18 @@ TEST_F(ConnectionStatus, ShowsThatNothingIsHeardLongBeforeItIsDown) {
   EXPECT_THAT(text(), testing::HasSubstr("WAITING: no answer for 2 s from 10.0.0.1:8875\n"));
   EXPECT_THAT(text(), testing::Not(testing::HasSubstr("up, ")));
   EXPECT_THAT(json(), testing::HasSubstr("\"silent_s\":2.9"));
+  stats.rtt_smoothed = 1s;
+  EXPECT_THAT(text(), testing::HasSubstr("up, 10.0.0.1:8875\n"));
+}
+
+TEST_F(ConnectionStatus, OfAnOlderDaemonIsToldBySeconds) {
+  stats.connected = true;
+  stats.silent = 2900ms;
+  std::string older = json();
+  const std::string key = ",\"silent\":true";
+  ASSERT_NE(older.find(key), std::string::npos);
+  older.erase(older.find(key), key.size());
+  EXPECT_THAT(status_text(older).value_or(""), testing::HasSubstr("WAITING: no answer for 2 s"));
 }
 
 TEST_F(ConnectionStatus, TellsTheKeyThatCanBeAllowed) {

@@ -7,7 +7,8 @@ Mbit/s, and the user and kernel CPU seconds per GiB of tusk and of tuskd, from /
 same cores: what the two sides have to share. With --baselines the same for iperf3 over TCP, scp, sshfs and rclone
 mount in the same run. With perf installed another read is profiled: the ten largest costs. Also the transport alone,
 memory to memory, and the peak memory of both sides at 1 Gbit/s and 200 ms, and at 2000 ms, where as many bytes are on their
-way as at 10 Gbit/s and 200 ms (in a tenth of the packets a second). What is timed begins with memory at hand
+way as at 10 Gbit/s and 200 ms (in a tenth of the packets a second). A veth pair does not cut what the kernel is given as
+one into packets: 64 KiB of TCP, and a run of up to 64 of our datagrams. What is timed begins with memory at hand
 (lib/warm_memory.py): the pages of the files, which a virtual machine may have to get from its host, would cost more than all
 the rest. (Who gives it back while they are taken counts for the machine and in the profile, not for a side.)
 """
@@ -32,7 +33,7 @@ from lib.mounts import DIRECTIONS, INTO, OUT, copy_large, mounted
 from lib.results import Session, common_arguments
 from lib.veth import Veth
 from lib.warm_memory import warm_memory
-from harness import HarnessError, Mount, Tuskd, program, wait_until
+from harness import HarnessError, Mount, Tuskd, test_program, wait_until
 
 GIB = 1 << 30
 SIZE, QUICK_SIZE, TINY_SIZE = 4 * GIB, GIB, 4 << 20
@@ -229,11 +230,8 @@ def ssh_cell(method, direction, size):
 
 def transport_cell(tiny):
     def measure(cell):
-        path = pathlib.Path(program("tuskd")).parents[1] / "tests/bench/tusk_bench"
-        if not path.exists():
-            raise HarnessError(f"{path} is not built")
         with tempfile.NamedTemporaryFile() as out, Veth() as veth:  # for its loopback, which has the MTU of 1500
-            timed([path, *(["--tiny"] if tiny else []), "--benchmark_filter=^BM_Transport(Read|Write)/",
+            timed([test_program("bench/tusk_bench"), *(["--tiny"] if tiny else []), "--benchmark_filter=^BM_Transport(Read|Write)/",
                    f"--benchmark_out={out.name}", "--benchmark_out_format=json"], 120, ns=veth.ns_a)
             report = json.loads(pathlib.Path(out.name).read_text())
         for run in report["benchmarks"]:
@@ -297,6 +295,8 @@ def main():
         for direction in DIRECTIONS:
             session.cell(f"memory {line.rtt:g} ms {direction}",
                          memory_cell(line, direction, size if arguments.tiny else GIB if line is FAR else 3 * GIB))
+    if shutil.which("perf") is None:
+        print("profile: skipped, because perf (package linux-perf) is not installed")
     for direction in DIRECTIONS if shutil.which("perf") and not arguments.tiny else ():
         session.cell(f"profile {direction}", profile_cell(direction, size))
     draw(session)

@@ -93,7 +93,7 @@ void address_token(benchmark::State& state) {
   const std::vector<std::byte> id(8);
   for (auto _ : state) {
     const auto token = tokens.mint(AddressTokenKind::kRetry, address, id, UnixSeconds{1});
-    if (!tokens.check(token, address, UnixSeconds{2})) state.SkipWithError("did not check");
+    if (!tokens.check(token, address, id, UnixSeconds{2})) state.SkipWithError("did not check");
   }
 }
 

@@ -3,7 +3,7 @@
     ./dev bench fairness [--quick]
 
 In the simulator at 100 Mbit/s and 50 ms, and on the emulator at 100 Mbit/s and 50 ms with real TCP (iperf3) beside a
-read through a mount:
+read through a mount (what is alone or beside an interactive flow also at 1 Gbit/s and 100 ms):
   alone         the standing queue, whatever the buffer: at most 20 ms; mounted by the emulator's account
   joining       n flows: Jain's index from 20 round trips after the last joined on, over 2 s and over the 6 s after, at least 0.95
   beside        one CUBIC or BBR flow, buffers of 0.5, 1 and 4 BDP, whoever was first: both at least 35 % of the line
@@ -13,7 +13,6 @@ read through a mount:
   short         a policer at half the rate, and a buffer of 0.1 BDP: 90 % of the limit, less than 3 % lost
 """
 
-import concurrent.futures
 import dataclasses
 import statistics
 import sys
@@ -25,11 +24,12 @@ from lib.lines import Line
 from lib.measuring import make_random_file, memory_folder
 from lib.mounts import mounted
 from lib.results import Session, common_arguments
-from lib.series import percentile, rate_between, rates, read_for, read_series
+from lib.series import Reading, percentile, rate_between, rates, read_for, read_series
 from harness import HarnessError, wait_until
 
 RTT_MS = 50
 LINE = Line(rate=100, rtt=RTT_MS)
+FAST = Line(rate=1000, rtt=100)
 QUEUE_GOAL_MS = 20
 JAIN_GOAL = 0.95
 SHARE_GOAL = 35
@@ -55,13 +55,19 @@ def column(rows, number, start, end):
 # --- In the simulator -------------------------------------------------------------------------------
 
 
-def alone(bdp, seconds):
+def at(line, bdp):
+    """Words for a path and its buffer; LINE goes without saying."""
+    return f"{bdp:g} BDP" if line is LINE else f"{line}, {bdp:g} BDP"
+
+
+def alone(path, bdp, seconds):
     def measure(cell):
-        line = with_buffer(bdp)
+        line = with_buffer(bdp, path)
         rows = simulator.flows(line, "model", seconds, 0.01)
         later = [row for row in rows if row["time"] > 3]
         queues = [row["queue_ms"] for row in later]
-        cell.add(f"alone, buffer of {bdp:g} BDP: standing queue", percentile(queues, 99), "ms", at_most=QUEUE_GOAL_MS,
+        cell.add(f"simulated, alone, buffer of {at(path, bdp)}: standing queue", percentile(queues, 99), "ms",
+                 at_most=QUEUE_GOAL_MS,
                  note=f"p99 of {len(queues)} looks; median {statistics.median(queues):.1f}, most {max(queues):.1f}; "
                       f"{statistics.mean(column(later, 0, 0, seconds)):.1f} % of the line")
     return measure
@@ -167,12 +173,12 @@ def mounted_beside(control, bdp, seconds):
         size = more_than_fits(line, total)
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with mounted(line, folder / "export") as (wan, _, mount):
                 began = time.monotonic()
-                tcp = pool.submit(baselines.iperf3, wan, control, total + 5, True)
-                wait_until(lambda: wan.stats()["ba"]["bytes_out"] > 1 << 20, 20, "TCP's first megabyte")
-                read = read_for(mount.path / "far", folder / "export" / "far", total, 0.05)
-                report = tcp.result(total + 60)[1]
+                with baselines.tcp_flow(wan, control, total + 5, True) as report_of:
+                    wait_until(lambda: wan.stats()["ba"]["bytes_out"] > 1 << 20, 20, "TCP's first megabyte")
+                    read = read_for(mount.path / "far", folder / "export" / "far", total, 0.05)
+                    report = report_of()
         start = read["times"][0] + FIRST_SECONDS + SETTLING_SECONDS
         ours, theirs = shares_of(line, read, report, began, start, seconds)
         cell.details["ours"] = rates(read["times"], read["bytes"], 0.5)
@@ -183,10 +189,10 @@ def mounted_beside(control, bdp, seconds):
     return measure
 
 
-def mounted_alone(bdp, seconds):
+def mounted_alone(path, bdp, seconds):
     """The queue by the emulator's account, while a read fills the line."""
     def measure(cell):
-        line = with_buffer(bdp)
+        line = with_buffer(bdp, path)
         size = more_than_fits(line, seconds)
         with memory_folder(size) as folder, tempfile.NamedTemporaryFile() as series:
             make_random_file(folder / "export" / "far", size)
@@ -196,7 +202,7 @@ def mounted_alone(bdp, seconds):
             queues = [row["ba_queue_ms"] for row in read_series(series.name)
                       if began + START_SECONDS <= row["time_s"] <= began + seconds]
         ours = rate_between(read["times"], read["bytes"], read["times"][0] + START_SECONDS, read["times"][-1])
-        cell.add(f"mounted, alone, buffer of {bdp:g} BDP: standing queue", percentile(queues, 99), "ms",
+        cell.add(f"mounted, alone, buffer of {at(path, bdp)}: standing queue", percentile(queues, 99), "ms",
                  at_most=QUEUE_GOAL_MS, note=f"p99 of {len(queues)} looks; median {statistics.median(queues):.1f}, most "
                                              f"{max(queues):.1f}; {ours / line.limit:.0%} of the limit")
     return measure
@@ -212,12 +218,11 @@ def mounted_background(control, seconds):
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
             with mounted(line, folder / "export", mount_options=["background"]) as (wan, _, mount), \
-                    concurrent.futures.ThreadPoolExecutor(1) as pool:
-                reading = pool.submit(read_for, mount.path / "far", folder / "export" / "far", total, 0.05)
+                    Reading(mount.path / "far", folder / "export" / "far", total, 0.05) as reading:
                 time.sleep(alone_for)
                 began = time.monotonic()
                 report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
-                read = reading.result(total + 60)
+                read = reading.line()
         alone = rate_between(read["times"], read["bytes"], read["times"][0] + START_SECONDS, began)
         ours, theirs = shares_of(line, read, report, began, began + SETTLING_SECONDS, seconds)
         cell.add(f"mounted, background, before TCP {control.upper()} is beside it", alone / line.limit * 100, "% of the limit",
@@ -227,23 +232,24 @@ def mounted_background(control, seconds):
     return measure
 
 
-def interactive(bdp, seconds):
+def interactive(path, bdp, seconds):
     """Somebody else's pings while a read fills the line."""
     def measure(cell):
-        line = with_buffer(bdp)
+        line = with_buffer(bdp, path)
         size = more_than_fits(line, seconds)
         with memory_folder(size) as folder:
             make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount), concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with mounted(line, folder / "export") as (wan, _, mount):
                 bare = statistics.median(wan.ping(20, 0.02))
-                read = pool.submit(read_for, mount.path / "far", folder / "export" / "far", seconds, 0.05)
-                time.sleep(START_SECONDS)
-                beside_it = wan.ping(int((seconds - 5) / (0.05 + bare / 1e3)), 0.05)
-                result = read.result(seconds + 60)
+                asked = int((seconds - 5) / (0.05 + bare / 1e3))
+                with Reading(mount.path / "far", folder / "export" / "far", seconds, 0.05) as reading:
+                    time.sleep(START_SECONDS)
+                    beside_it = wan.ping(asked, 0.05)
+                    result = reading.line()
         ours = rate_between(result["times"], result["bytes"], result["times"][0] + START_SECONDS, result["times"][-1])
-        cell.add(f"mounted, buffer of {bdp:g} BDP: an interactive flow's round trip grows by", percentile(beside_it, 99)
-                 - bare, "ms", at_most=QUEUE_GOAL_MS,
-                 note=f"p99 of {len(beside_it)}; median {statistics.median(beside_it) - bare:.1f}; a read has "
+        cell.add(f"mounted, buffer of {at(path, bdp)}: an interactive flow's round trip grows by",
+                 percentile(beside_it, 99) - bare, "ms", at_most=QUEUE_GOAL_MS,
+                 note=f"p99 of {len(beside_it)}, {asked - len(beside_it)} more lost; median {statistics.median(beside_it) - bare:.1f}; a read has "
                       f"{ours / line.limit:.0%} of the limit meanwhile")
     return measure
 
@@ -263,8 +269,8 @@ def mounted_short(name, line, limit_mbit, seconds):
     return measure
 
 
-POLICED = Line(rate=1000, rtt=100, more=(("policer", "500mbit"), ("policer_burst", "1mib")))
-SHALLOW = with_buffer(0.1, Line(rate=1000, rtt=100))
+POLICED = dataclasses.replace(FAST, more=(("policer", "500mbit"), ("policer_burst", "1mib")))
+SHALLOW = with_buffer(0.1, FAST)
 SHORT = (("policer of 500 Mbit/s with 1 MiB", POLICED, POLICED.limit / 2),
          ("buffer of 0.1 BDP at 1 Gbit/s, 100 ms", SHALLOW, SHALLOW.limit))
 
@@ -288,9 +294,10 @@ def main():
     parser = common_arguments(__doc__)
     parser.add_argument("--skip", action="append", default=[], choices=["mounted", "simulated"])
     arguments = parser.parse_args()
-    session = Session("fairness", arguments)
+    session = Session("fairness", arguments, emulates="mounted" not in arguments.skip)
     quick, tiny = arguments.quick, arguments.tiny
     seconds = 2 if tiny else QUICK_BESIDE_SECONDS if quick else BESIDE_SECONDS
+    lone = [*((LINE, bdp) for bdp in LONE_BUFFERS), *((FAST, bdp) for bdp in BUFFERS)]
     drawn = []
 
     def cell(key, measure):
@@ -298,8 +305,8 @@ def main():
         drawn.append(key)
 
     if "simulated" not in arguments.skip:
-        for bdp in LONE_BUFFERS[:1] if tiny else LONE_BUFFERS:
-            cell(f"alone, {bdp:g} BDP", alone(bdp, 4 if tiny else 13))
+        for line, bdp in lone[:1] if tiny else lone:
+            cell(f"alone, {at(line, bdp)}", alone(line, bdp, 4 if tiny else 13))
         for count in FLOWS[:1] if tiny else QUICK_FLOWS if quick else FLOWS:
             cell(f"joining, {count} flows", joining(count))
         for other in () if tiny else ("cubic", "bbr"):
@@ -313,10 +320,10 @@ def main():
     if "mounted" not in arguments.skip:
         if "iperf3" in baselines.missing():
             print(f"beside TCP: {baselines.missing()['iperf3']}")
-        for bdp in (1,) if tiny else (0.5, 1, 4):
-            cell(f"mounted alone, {bdp:g} BDP", mounted_alone(bdp, START_SECONDS + 2 if tiny else 15))
-        for bdp in (1,) if tiny else (1, 4):
-            cell(f"interactive, {bdp:g} BDP", interactive(bdp, 7 if tiny else 15))
+        for line, bdp in ((LINE, 1),) if tiny else ((LINE, 0.5), (LINE, 1), (LINE, 4), (FAST, 4)):
+            cell(f"mounted alone, {at(line, bdp)}", mounted_alone(line, bdp, START_SECONDS + 2 if tiny else 15))
+        for line, bdp in ((LINE, 1),) if tiny else ((LINE, 1), (LINE, 4), (FAST, 4)):
+            cell(f"interactive, {at(line, bdp)}", interactive(line, bdp, 7 if tiny else 15))
         for control in () if tiny or "iperf3" in baselines.missing() else baselines.CONTROLS:
             for bdp in BUFFERS[1:2] if quick else BUFFERS:
                 cell(f"mounted beside {control}, {bdp:g} BDP", mounted_beside(control, bdp, seconds))

@@ -12,6 +12,7 @@ and at 1 Gbit/s. There bytes are fetched, but for the cells that say stored.
 --baselines runs iperf3 (CUBIC and BBR), scp, sshfs and rclone mount on the very same emulated paths, in between.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -128,7 +129,7 @@ def baseline_cell(arguments, line, direction, made, missing):
             if "iperf3" not in missing:
                 for control in baselines.CONTROLS:
                     add(f"TCP {control.upper()}", baselines.iperf3(wan, control, seconds, direction == OUT)[0])
-            if "scp" in missing:
+            if "scp" in missing:  # and with it all that go by ssh
                 return
             source, near, far = folder / "export" / "far", folder / "near" / "copy", folder / "export" / "copy"
             with baselines.ssh_server(wan, pathlib.Path(ssh)) as server:
@@ -210,7 +211,10 @@ def draw(session, arguments, directions, cells):
 
 
 def parse_cells(text):
-    return [tuple(float(part) for part in cell.strip().split("/")) for cell in text.split(",")]
+    try:
+        return [(float(rtt), float(loss)) for rtt, loss in (cell.split("/") for cell in text.split(","))]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' are no cells such as 100/0.1,200/1 (ms/%)") from None
 
 
 def main():
@@ -224,7 +228,7 @@ def main():
     parser.add_argument("--baselines", action="store_true", help="iperf3, scp, sshfs and rclone on the same paths")
     parser.add_argument("--skip", action="append", default=[], choices=["mounted", "simulated"])
     arguments = parser.parse_args()
-    session = Session("grid", arguments)
+    session = Session("grid", arguments, emulates="mounted" not in arguments.skip)
     few = arguments.quick or arguments.tiny
     size = arguments.size or (TINY_SIZE if arguments.tiny else QUICK_SIZE if arguments.quick else SIZE)
     cells = arguments.cells or (QUICK_CELLS[1:2] if arguments.tiny else QUICK_CELLS if few else CELLS)

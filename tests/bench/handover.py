@@ -5,7 +5,7 @@
 The three scenarios of Hagernäs 2015: 10 Gbit/s 74 ms to 100 Mbit/s 92 ms; the reverse; 400 to 100
 to 1000 Mbit/s at 92 ms; loss 0.06 % where it is wide and 0.13 % where it is narrow. At full rate in the simulator; on
 the emulator, through a mount, with 1 Gbit/s in place of 10. The goal: from one second after the change on, plus the
-time in which what was in flight drains, two seconds carry within 10 % of the new limit, and so does each second from
+time in which what stands in the queue then drains, two seconds carry within 10 % of the new limit, and so does each second from
 there to the next change: what fell there was FASP's goodput. Drawn: goodput and queue.
 """
 
@@ -66,7 +66,7 @@ def drain_seconds(before, after, queued_ms):
     of the rest what finds room there."""
     stood = queued_ms / 1e3 * before.rate / after.rate
     rest = min(before.in_flight * 8e-6 / after.rate, after.queue / 1e3)
-    return max(stood, rest) + after.rtt / 1e3
+    return max(stood, rest)
 
 
 def judge(cell, where, scenario, stay, times, counts, queue, reader=None):
@@ -113,13 +113,13 @@ def simulated(scenario, stay):
     return measure
 
 
-def arrivals(rows, began):
+def arrivals(rows, began, payload_share):
     """Times since `began` and the bytes of file data that came out of the path by then, towards A."""
     times, counts = [0.0], [0.0]
     for row in rows:
         since = row["time_s"] - began
         if since > 0:
-            counts.append(counts[-1] + row["ba_mbit"] * simulator.payload_share() * (since - times[-1]) / 8e-6)
+            counts.append(counts[-1] + row["ba_mbit"] * payload_share * (since - times[-1]) / 8e-6)
             times.append(since)
     return times, counts
 
@@ -138,7 +138,7 @@ def emulated(scenario, stay):
                 line = read_for(mount.path / "far", folder / "export" / "far", seconds, EVERY)
             rows = read_series(series.name)
         read = [when - then for when in line["times"]]
-        times, counts = arrivals(rows, began)
+        times, counts = arrivals(rows, began, NARROW.payload_share)
         queue = [[row["time_s"] - began, row["ba_queue_ms"]] for row in rows if began <= row["time_s"] <= began + seconds]
         cell.details.update(goodput=rates(times, counts, 0.1), queue=queue,
                             reader=[[when + read[0], mbit] for when, mbit in rates(read, line["bytes"], 0.1)])
@@ -163,7 +163,7 @@ def main():
     parser = common_arguments(__doc__)
     parser.add_argument("--skip", action="append", default=[], choices=["mounted", "simulated"])
     arguments = parser.parse_args()
-    session = Session("handover", arguments)
+    session = Session("handover", arguments, emulates="mounted" not in arguments.skip)
     stay = 4.2 if arguments.tiny else STAY
     simulated_rate = 1000 if arguments.quick or arguments.tiny else 10_000
     drawings = []

@@ -10,20 +10,18 @@ capacity: from the open() of a large file to the end of the first round trip tha
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 from lib import drawing
 from lib.lines import Line
-from lib.measuring import make_random_file, make_tree, memory_folder, timed, wait_for_exit, wait_for_group
+from lib.measuring import Running, make_random_file, make_tree, memory_folder, timed
 from lib.mounts import mounted
 from lib.results import Session, common_arguments
 from lib.series import FOLDER, first_time_at, percentile, read_for, read_series
-from harness import READY_SECONDS, TEST_ID, HarnessError, Mount, Tuskd, fuse_connection, popen_in, program, stop
+from harness import HarnessError, Mount, Tuskd, wait_for_exit
 
 RTT = 0.1
 LOSSY = Line(rtt=RTT * 1e3, loss=0.01)
@@ -72,10 +70,8 @@ def ls_under_load(arguments):
             for number in range(folders):
                 make_tree(folder / "export" / f"parent{number}", FILES_PER_FOLDER, 1, 100)
             with mounted(CLEAN, folder / "export") as (wan, _, mount):
-                copy = popen_in(None, ["cp", mount.path / "far", "/dev/null"], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                try:
-                    if not arguments.tiny and wait_for_exit(copy, FULL_AFTER_SECONDS):
+                with Running(["cp", mount.path / "far", "/dev/null"]) as copy:
+                    if not arguments.tiny and wait_for_exit(copy.process, FULL_AFTER_SECONDS):
                         raise HarnessError("the copy ended before anything was looked at")
                     before = wan.stats()
                     times = []
@@ -83,13 +79,12 @@ def ls_under_load(arguments):
                         run = timed(["ls", "-l", mount.path / f"parent{number}" / "folder00000"], 60)
                         if run.output.count("file") != FILES_PER_FOLDER:
                             raise HarnessError("ls did not show all files")
-                        if copy.poll() is not None and not arguments.tiny:
+                        if wait_for_exit(copy.process, 0) and not arguments.tiny:
                             break  # what follows would be measured on an idle line
                         times.append(run.seconds)
                     after = wan.stats()
-                finally:
-                    stop(copy)
-                    wait_for_group(copy.pid)
+        if len(times) < folders / 2:
+            raise HarnessError(f"the copy ended after {len(times)} of {folders} directories")
         carried = (after["ba"]["bytes_out"] - before["ba"]["bytes_out"]) * 8e-6 / \
             (after["elapsed_s"] - before["elapsed_s"])
         cell.details["seconds"] = times
@@ -102,30 +97,13 @@ def ls_under_load(arguments):
     return measure
 
 
-class TimedMount(Mount):
-    """A mount that knows how long the command took to return, to the millisecond."""
-
-    def _mount(self):
-        command = [program("tusk"), "mount", self.url, self.path, "--state-dir", self.folder / "state"]
-        with open(self.log_path, "ab") as log:
-            start = time.monotonic()
-            process = popen_in(self.wan.ns_a, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                               env={**os.environ, TEST_ID: self._id})
-            ended = wait_for_exit(process, READY_SECONDS)
-            self.seconds = time.monotonic() - start
-        if not ended or process.wait() != 0:
-            stop(process)
-            raise HarnessError(f"tusk mount failed: {self.log(20)}")
-        self._connection = fuse_connection(self.path)
-
-
 def ready(arguments):
     def measure(cell):
         with memory_folder(1 << 20) as folder, CLEAN.wan() as wan, Tuskd(wan, folder / "export") as server:
             times = []
             for _ in range(scale(arguments, 1, 5, MOUNTS)):
-                with TimedMount(wan, server.url) as mount:
-                    times.append(mount.seconds)
+                with Mount(wan, server.url) as mount:
+                    times.append(mount.ready_seconds)
         cell.add("mount to ready", statistics.median(times) * 1e3, "ms", at_most=3 * RTT * 1e3,
                  note=f"median of {len(times)} first mounts; slowest {max(times) * 1e3:.0f} ms; starting the program "
                       "included")

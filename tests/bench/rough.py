@@ -96,7 +96,7 @@ def main():
     parser = common_arguments(__doc__)
     parser.add_argument("--skip", action="append", default=[], choices=["mounted", "simulated"])
     arguments = parser.parse_args()
-    session = Session("rough", arguments)
+    session = Session("rough", arguments, emulates="mounted" not in arguments.skip)
     size = TINY_SIZE if arguments.tiny else QUICK_SIZE if arguments.quick else SIZE
     for path in PATHS[:1] if arguments.tiny else PATHS:
         path_size = size // path.size_divisor

@@ -51,7 +51,7 @@ class PathThatChanges {
     });
     line_ = next;
     const std::uint64_t dropped = network_.link(Role::kClient).statistics().dropped();
-    network_.run_for(1s + std::max(stood + next.rtt, rest));
+    network_.run_for(1s + std::max(stood, rest));
     const auto lost = static_cast<double>(network_.link(Role::kClient).statistics().dropped() - dropped);
     std::vector<double> seconds;
     for (int second = 0; second < 4; ++second) {

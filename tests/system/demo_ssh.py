@@ -48,7 +48,7 @@ class SshServer:
     def __init__(self, wan, folder):
         self.wan, self.folder = wan, pathlib.Path(tempfile.mkdtemp(dir=folder))
         self._sshd, self._environment = _find_sshd()
-        for tool in ("ssh", "scp", "ssh-keygen", "rsync"):
+        for tool in ("ssh", "scp", "ssh-keygen"):
             if shutil.which(tool) is None:
                 raise HarnessError(f"{tool} is missing")
         self._options = ["-i", f"{self.folder}/user_key", "-o", f"Port={PORT}", "-F", "none", "-o", "BatchMode=yes",

@@ -65,6 +65,19 @@ def program(name):
     raise HarnessError(f"{name} is not built; TUSK_BIN names the folders to look in")
 
 
+def build_folder():
+    """The build that program() finds ours in."""
+    return pathlib.Path(program("tuskd")).parents[1]
+
+
+def test_program(place):
+    """The path of a program that only tests and benchmarks have: tests/`place` of the same build."""
+    path = build_folder() / "tests" / place
+    if not path.exists():
+        raise HarnessError(f"{path} is not built")
+    return path
+
+
 def why_not(fuse=False):
     """None when system tests can run here, else a line that says why they are skipped."""
     reason = None
@@ -159,6 +172,17 @@ def run_in(ns, command, timeout, check=True, input=None, env=None, cwd=None):
     return finished
 
 
+def wait_for_exit(process, limit):
+    """True when the process ended within so many seconds; without the delay of a poll."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(limit * 1000))
+    finally:
+        os.close(descriptor)
+
+
 def stop(process, number=signal.SIGTERM, timeout=STOP_SECONDS):
     """Signals a process group of ours and waits a limited time; then SIGKILL. True when it is gone."""
     for attempt in (number, signal.SIGKILL):
@@ -226,7 +250,9 @@ class Wan:
         self._control = None
 
     def __enter__(self):
-        self._process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # Not in the terminal's group: Ctrl-C would take the path from under a mount that has yet to be unmounted.
+        self._process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         start_new_session=True)
         ready = self._line(READY_SECONDS).split()
         if len(ready) != 5 or ready[0] != "ready":
             self._process.terminate()
@@ -343,8 +369,13 @@ def _ping_once(sock, address, sequence, size, interval):
 # --- Tusk on the path -------------------------------------------------------------------------------
 
 
+def _is_failure(kind):
+    """Whether a with block was left because of what went wrong: not by Ctrl-C or a signal."""
+    return kind is not None and issubclass(kind, Exception)
+
+
 class _Logged:
-    """A folder for logs and state that stays, and is named, when the with block fails."""
+    """A folder for logs and state that stays, and is named, when the with block fails (and was not interrupted)."""
 
     def _open_folder(self, kind):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"tusk-{kind}-"))
@@ -410,16 +441,16 @@ class Tuskd(_Logged):
     def __exit__(self, kind, *_):
         if self.process:
             stop(self.process)
-        self._close_folder(kind is not None)
+        self._close_folder(_is_failure(kind))
 
 
 class Mount(_Logged):
     """`tusk mount` in namespace A, for the length of a with block. path is the mount point.
 
     state: what the client remembers from mount to mount, else it is new. nice: how much it leaves the processors to
-    others. The end of the block unmounts with
-    `tusk umount`; when that fails or takes longer than umount_seconds the
-    mount is torn down by force, and the block fails."""
+    others. ready_seconds: how long the command took to return, starting it included. The end of the block unmounts
+    with `tusk umount`; when that fails or takes longer than umount_seconds the mount is torn down by force, and the
+    block fails."""
 
     def __init__(self, wan, url, path=None, options=(), env=None, umount_seconds=UMOUNT_SECONDS, state=None, nice=0):
         self.wan, self.url, self.options, self.env = wan, url, options, env or {}
@@ -442,18 +473,19 @@ class Mount(_Logged):
         return self
 
     def _mount(self):
-        command = ["nice", "-n", str(self.nice), program("tusk"), "mount", self.url, self.path, "--state-dir", self._wanted_state or self.folder / "state",
-                   *(["-o", ",".join(self.options)] * bool(self.options))]
+        command = ["nice", "-n", str(self.nice), program("tusk"), "mount", self.url, self.path, "--state-dir",
+                   self._wanted_state or self.folder / "state", *(["-o", ",".join(self.options)] * bool(self.options))]
         with open(self.log_path, "ab") as log:
+            started = time.monotonic()
             process = popen_in(self.wan.ns_a, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                env={**os.environ, **self.env, TEST_ID: self._id})
-        try:
-            code = process.wait(READY_SECONDS)
-        except subprocess.TimeoutExpired:
+        ended = wait_for_exit(process, READY_SECONDS)
+        self.ready_seconds = time.monotonic() - started
+        if not ended:
             stop(process, signal.SIGKILL)
-            raise HarnessError("tusk mount did not return") from None
-        if code != 0:
-            raise HarnessError(f"tusk mount ended with {code}: {self.log(20)}")
+            raise HarnessError("tusk mount did not return")
+        if process.wait() != 0:
+            raise HarnessError(f"tusk mount ended with {process.returncode}: {self.log(20)}")
         self._connection = fuse_connection(self.path)
         if self._connection is None:
             raise HarnessError(f"tusk mount returned 0, but nothing is mounted at {self.path}")
@@ -491,7 +523,7 @@ class Mount(_Logged):
             except (HarnessError, subprocess.TimeoutExpired) as error:
                 failure = error
         self._tear_down()
-        self._close_folder(kind is not None or failure is not None)
+        self._close_folder(_is_failure(kind) or failure is not None)
         if failure and kind is None:
             raise failure
 

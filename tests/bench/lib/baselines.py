@@ -14,10 +14,10 @@ import tempfile
 import time
 
 from lib import ROOT
-from lib.measuring import digest, timed
+from lib.measuring import Running, digest
 from lib.warm_memory import warm_memory
 from demo_ssh import PORT, SshServer
-from harness import HarnessError, abort_fuse, fuse_connection, popen_in, run_in, stop, wait_until
+from harness import HarnessError, abort_fuse, fuse_connection, popen_in, run_in, stop, wait_for_exit, wait_until
 
 READY_SECONDS = 20
 UNPACKED = ROOT / "build" / "baseline"
@@ -39,7 +39,8 @@ def find(program):
 
 def missing():
     """Words about what cannot be compared with, by name of the method."""
-    needs = {"iperf3": ["iperf3"], "scp": ["sshd", "scp"], "sshfs": ["sshd", "sshfs"], "rclone": ["sshd", "rclone"]}
+    ssh = ["sshd", "ssh", "scp", "ssh-keygen"]
+    needs = {"iperf3": ["iperf3"], "scp": ssh, **{method: [*ssh, method] for method in MOUNTS}}
     return {method: f"skipped, because {' and '.join(p for p in programs if not find(p))} is not installed"
             for method, programs in needs.items() if not all(map(find, programs))}
 
@@ -56,8 +57,8 @@ def environment():
 @contextlib.contextmanager
 def iperf3_server(wan):
     """An iperf3 server for one run in namespace B."""
-    server = popen_in(wan.ns_b, ["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE,
-                      stderr=subprocess.DEVNULL)
+    server = popen_in(wan.ns_b, [find("iperf3"), "-s", "-1", "--forceflush"], stdout=subprocess.PIPE,
+                      stderr=subprocess.DEVNULL, env=environment())
     try:
         while (line := server.stdout.readline()) and b"listening" not in line:
             pass
@@ -66,15 +67,19 @@ def iperf3_server(wan):
         stop(server)
 
 
-def iperf3_command(wan, control, seconds, outwards):
-    """outwards: the bytes go from B to A, as when a file is copied out of a mount."""
-    return ["iperf3", "-c", wan.ip_b, "-C", control, "-t", f"{seconds:g}", "-J", *(["-R"] if outwards else [])]
+@contextlib.contextmanager
+def tcp_flow(wan, control, seconds, outwards):
+    """One TCP flow that runs beside what the with block does, which gets a function that waits for its end and returns
+    iperf3's parsed report. outwards: the bytes go from B to A, as when a file is copied out of a mount."""
+    command = [find("iperf3"), "-c", wan.ip_b, "-C", control, "-t", f"{seconds:g}", "-J", *(["-R"] if outwards else [])]
+    with iperf3_server(wan), Running(command, wan.ns_a, env=environment()) as client:
+        yield lambda: json.loads(client.output(3 * seconds + 20))
 
 
 def iperf3(wan, control, seconds, outwards):
     """Mbit/s that one TCP flow got from its first byte on. Also the parsed report."""
-    with iperf3_server(wan):
-        report = json.loads(run_in(wan.ns_a, iperf3_command(wan, control, seconds, outwards), 3 * seconds + 20).stdout)
+    with tcp_flow(wan, control, seconds, outwards) as report_of:
+        report = report_of()
     received = report["end"]["sum_received"]
     return received["bytes"] * 8e-6 / (received["seconds"] or seconds), report
 
@@ -168,19 +173,21 @@ def check_what_arrived(source, result, size):
 
 def copy_for_a_while(command, source, result, seconds, ns=None):
     """Mbit/s of a copy of `source` that is stopped after a while: by then so much of `result` had arrived. A program
-    that ends before all has arrived, as rclone lets it, does not stop the clock. Removes `result`."""
+    that ends before all has arrived, as rclone lets it, does not stop the clock, nor does the time count that it takes
+    to be stopped. Removes `result`."""
     size = source.stat().st_size
 
     def arrived():
         return min(size, result.stat().st_size) if result.exists() else 0
 
     try:
-        with warm_memory(2 * size):
-            start = time.monotonic()
-            timed(command, seconds, ns=ns, must_end=False, env=environment())
+        with warm_memory(2 * size), Running(command, ns, env=environment()) as copy:
+            if wait_for_exit(copy.process, seconds):
+                copy.output()  # that it went well
+            left = max(0, copy.started + seconds - time.monotonic())
             with contextlib.suppress(HarnessError):
-                wait_until(lambda: arrived() == size, max(0, start + seconds - time.monotonic()), "the whole file")
-            elapsed, came = time.monotonic() - start, arrived()
+                wait_until(lambda: arrived() == size, left, "the whole file")
+            elapsed, came = time.monotonic() - copy.started, arrived()
         if came > 0:
             check_what_arrived(source, result, came)
         return came * 8e-6 / elapsed

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import mmap
+import os
 import pathlib
 import sys
 import tempfile
@@ -151,8 +152,18 @@ class Verdicts(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()):
                 runs[-1].add("x", value, "s")
         merged = results.median_of(runs)
-        self.assertEqual(merged[0].value, 2)
-        self.assertIn("1.00 to 9.00", merged[0].note)
+        self.assertEqual(merged.figures[0].value, 2)
+        self.assertIn("1.00 to 9.00", merged.figures[0].note)
+
+    def test_words_and_drawings_are_of_the_run_that_had_the_median(self):
+        runs = []
+        for value in (1, 9, 2):
+            runs.append(results.Cell(quiet=True))
+            runs[-1].add("x", value, "s", note=f"was {value}")
+            runs[-1].details["drawn"] = value
+        merged = results.median_of(runs)
+        self.assertIn("was 2;", merged.figures[0].note)
+        self.assertEqual(merged.details, {"drawn": 2})
 
 
 class Builds(unittest.TestCase):
@@ -178,7 +189,9 @@ class Sessions(unittest.TestCase):
 
     def session(self, *words, commit="abc"):
         arguments = results.common_arguments("").parse_args(["--out", str(self.folder), *words])
-        with mock.patch("lib.results.machine", return_value={**MACHINE, "commit": commit}):
+        with mock.patch("lib.results.machine", return_value={**MACHINE, "commit": commit}), \
+                mock.patch("lib.results.checked_out", return_value="abc"), \
+                mock.patch("lib.results.refuse_slow_builds"):
             return results.Session("test", arguments)
 
     def good(self, cell):
@@ -231,6 +244,33 @@ class Sessions(unittest.TestCase):
         session = self.session("--only", "^tw")
         self.assertIsNone(session.cell("one", self.good))
         session.cell("two", self.good)
+        self.assertEqual(self.ran, ["good"])
+        self.assertEqual(session.finish(), 0)
+
+    def test_who_asks_for_no_cell_at_all_is_told_which_there_are(self):
+        session = self.session("--only", "three")
+        session.cell("one", self.good)
+        self.assertEqual(session.finish(), 1)
+        self.assertIn("the cells are: one", self.output.getvalue())
+
+    def test_arguments_that_mean_nothing_are_named(self):
+        for words in (("--repeat", "0"), ("--repeat", "many"), ("--only", "("), ("--resume", "/nonexistent")):
+            with self.subTest(words), self.assertRaises(SystemExit):
+                self.session(*words)
+
+    def test_programs_of_another_commit_are_told(self):
+        self.session(commit="def")
+        self.assertIn("the programs are of commit def", self.output.getvalue())
+
+    def test_a_cell_may_fail_in_any_way(self):
+        session = self.session()
+
+        def surprising(cell):
+            return {}["no such key"]
+
+        session.cell("one", surprising)
+        session.cell("two", self.good)
+        self.assertEqual(session.finish(), 1)
         self.assertEqual(self.ran, ["good"])
 
     def test_an_interrupted_run_keeps_what_it_has(self):
@@ -303,7 +343,7 @@ class Series(unittest.TestCase):
 
     def test_what_arrives_is_counted_from_the_beginning_on(self):
         rows = [{"time_s": 1.0, "ba_mbit": 8.0}, {"time_s": 2.0, "ba_mbit": 8.0}, {"time_s": 3.0, "ba_mbit": 16.0}]
-        times, counts = handover.arrivals(rows, 1.0)
+        times, counts = handover.arrivals(rows, 1.0, 1434 / 1500)
         self.assertEqual(times, [0, 1, 2])
         self.assertAlmostEqual(counts[-1], 3e6 * 1434 / 1500)
 
@@ -359,6 +399,22 @@ class Measuring(unittest.TestCase):
         self.assertLess(run.seconds, 5)
         with self.assertRaisesRegex(HarnessError, "more than"):
             measuring.timed(["sleep", "60"], 0.05)
+
+    def test_what_runs_beside_does_not_survive(self):
+        with measuring.Running(["sleep", "60"]) as beside:
+            self.assertIsNone(beside.process.poll())
+        self.assertIsNotNone(beside.process.poll())
+        with measuring.Running(["echo", "words"]) as beside:
+            self.assertEqual(beside.output(10), "words\n")
+
+    def test_memory_of_a_benchmark_that_was_killed_is_given_back(self):
+        with measuring.Running(["sleep", "60"]) as beside:
+            gone = f"/dev/shm/{measuring.MEMORY_FOLDERS}{beside.process.pid}-x"
+            os.mkdir(gone)
+            measuring.remove_stale_folders()
+            self.assertTrue(os.path.exists(gone))
+        measuring.remove_stale_folders()
+        self.assertFalse(os.path.exists(gone))
 
     def test_a_program_that_fails_is_told(self):
         with self.assertRaisesRegex(HarnessError, "ended with 3: why"):

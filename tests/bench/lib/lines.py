@@ -53,9 +53,14 @@ class Line:
     more: tuple = ()
 
     @property
+    def payload_share(self):
+        """How much of a packet of ours is file data."""
+        return (self.mtu - OVERHEAD) / self.mtu
+
+    @property
     def limit(self):
         """Mbit/s of file data that our packets can carry there."""
-        return self.rate * (1 - self.loss) * (self.mtu - OVERHEAD) / self.mtu
+        return self.rate * (1 - self.loss) * self.payload_share
 
     @property
     def in_flight(self):

@@ -4,17 +4,19 @@ import contextlib
 import hashlib
 import os
 import pathlib
-import select
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from harness import HarnessError, popen_in, stop
+from harness import HarnessError, popen_in, stop, wait_for_exit
 
 MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
+MEMORY_FOLDERS = "tusk-bench-"  # and the process that made them
 
 
 def page_refaults():
@@ -46,38 +48,48 @@ class Timed:
 def timed(command, limit, ns=None, cwd=None, env=None, must_end=True):
     """Runs a program, to its end or for `limit` seconds; the clock stops with its exit, without the delay of a
     poll. Raises HarnessError when it fails, and when it must end and does not."""
-    with tempfile.TemporaryFile(dir="/dev/shm") as out, tempfile.TemporaryFile(dir="/dev/shm") as err:
-        start = time.monotonic()
-        process = popen_in(ns, command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=env)
-        try:
-            ended = wait_for_exit(process, limit)
-        except BaseException:
-            stop(process, signal.SIGKILL)
-            raise
-        seconds = time.monotonic() - start
-        if not ended:
-            stop(process, signal.SIGKILL)
-            wait_for_group(process.pid)
-        for file in (out, err):
+    with Running(command, ns, cwd, env) as running:
+        ended = wait_for_exit(running.process, limit)
+        seconds = time.monotonic() - running.started
+        if not ended and must_end:
+            raise HarnessError(f"{command[0]} took more than {limit:.0f} s")
+        return Timed(seconds, ended, running.output() if ended else "")
+
+
+class Running:
+    """A program that runs beside what a with block does. It does not survive the block."""
+
+    def __init__(self, command, ns=None, cwd=None, env=None):
+        self._command, self._ns, self._cwd, self._env = command, ns, cwd, env
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self._out, self._err = (stack.enter_context(tempfile.TemporaryFile(dir="/dev/shm")) for _ in range(2))
+            self.started = time.monotonic()
+            self.process = popen_in(self._ns, self._command, stdin=subprocess.DEVNULL, stdout=self._out,
+                                    stderr=self._err, cwd=self._cwd, env=self._env)
+            self._files = stack.pop_all()
+        return self
+
+    def output(self, limit=0):
+        """What it printed until its end, which comes within so many seconds. Raises HarnessError when it does not,
+        and when it fails."""
+        if not wait_for_exit(self.process, limit):
+            raise HarnessError(f"{self._command[0]} took {limit:.0f} s more than it should")
+        texts = []
+        for file in (self._out, self._err):
             file.seek(0)
-        output = out.read().decode(errors="replace")
-        if ended and process.wait() != 0:
-            errors = err.read().decode(errors="replace").strip().splitlines() or ["no message"]
-            raise HarnessError(f"{command[0]} ended with {process.returncode}: {errors[-1]}")
-    if not ended and must_end:
-        raise HarnessError(f"{command[0]} took more than {limit:.0f} s")
-    return Timed(seconds, ended, output)
+            texts.append(file.read().decode(errors="replace"))
+        if self.process.wait() != 0:
+            errors = texts[1].strip().splitlines() or ["no message"]
+            raise HarnessError(f"{self._command[0]} ended with {self.process.returncode}: {errors[-1]}")
+        return texts[0]
 
-
-def wait_for_exit(process, limit):
-    """True when the process ended within so many seconds."""
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(limit * 1000))
-    finally:
-        os.close(descriptor)
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            stop(self.process, signal.SIGKILL)
+            wait_for_group(self.process.pid)
+        self._files.close()
 
 
 def wait_for_group(group, limit=10):
@@ -98,6 +110,14 @@ def _stat(process):
 # --- Files ------------------------------------------------------------------------------------------
 
 
+def remove_stale_folders():
+    """Memory folders of benchmarks that were killed: gigabytes, in which the next one would not fit."""
+    for folder in pathlib.Path("/dev/shm").glob(MEMORY_FOLDERS + "*"):
+        owner = re.match(r"(\d+)-", folder.name.removeprefix(MEMORY_FOLDERS))
+        if owner and not pathlib.Path("/proc", owner[1]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def memory_folder(needed):
     """A folder in memory, so that no disk is measured, with `export` and `near` in it. Raises HarnessError when
@@ -106,7 +126,7 @@ def memory_folder(needed):
     available = int(fields[fields.index("MemAvailable:") + 1]) * 1024
     if available < needed + (1 << 30):
         raise HarnessError(f"{needed >> 20} MiB of files do not fit into memory, {available >> 20} MiB are free")
-    with tempfile.TemporaryDirectory(prefix="tusk-bench-", dir="/dev/shm") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{MEMORY_FOLDERS}{os.getpid()}-", dir="/dev/shm") as folder:
         folder = pathlib.Path(folder)
         for name in ("export", "near"):
             (folder / name).mkdir()

@@ -15,18 +15,10 @@ import time
 PAGE = 4096
 
 
-def open_past_caches(path):
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        descriptor = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        return descriptor
-
-
 def main():
     path, original, threads, seconds, seed = sys.argv[1:]
-    descriptor, truth = open_past_caches(path), os.open(original, os.O_RDONLY)
+    # A page of the kernel's cache would bring its neighbours with it, and later reads would hit them.
+    descriptor, truth = os.open(path, os.O_RDONLY | os.O_DIRECT), os.open(original, os.O_RDONLY)
     pages = list(range(os.fstat(truth).st_size // PAGE))
     random.Random(int(seed)).shuffle(pages)  # no page twice
     end = time.monotonic() + float(seconds)

@@ -24,7 +24,7 @@ import traceback
 
 from lib import ROOT
 from lib import tables
-from lib.measuring import page_refaults, stolen_seconds
+from lib.measuring import page_refaults, remove_stale_folders, stolen_seconds
 import harness
 
 # Arguments that say how to run, not what is measured: they may differ when a run is taken up again.
@@ -88,19 +88,36 @@ def common_arguments(description):
     parser.add_argument("--out", metavar="DIR", type=pathlib.Path, help="results folder (build/results/NAME-DATE)")
     parser.add_argument("--resume", nargs="?", const=True, metavar="DIR",
                         help="go on with an interrupted run: the newest, or the one in DIR")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measure each cell N times, keep the median")
-    parser.add_argument("--only", metavar="PATTERN", help="only cells whose name matches this regular expression")
+    parser.add_argument("--repeat", type=_at_least_one, default=1, metavar="N",
+                        help="measure each cell N times, keep the median")
+    parser.add_argument("--only", type=_pattern, metavar="PATTERN",
+                        help="only cells whose name matches this regular expression")
     return parser
 
 
+def _at_least_one(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
+    return int(text)
+
+
+def _pattern(text):
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from None
+
+
 class Session:
-    def __init__(self, name, arguments, fuse=True):
-        """arguments: parsed ones of common_arguments(). Ends the program where the benchmark cannot run."""
+    def __init__(self, name, arguments, emulates=True):
+        """arguments: parsed ones of common_arguments(). emulates: whether a path is emulated and mounted across. Ends the
+        program where the benchmark cannot run."""
         self.name, self.arguments = name, arguments
-        reason = harness.why_not(fuse)
+        reason = harness.why_not(fuse=True) if emulates else None
         if reason:
             print(reason)
             sys.exit(harness.SKIPPED)
+        remove_stale_folders()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(143))  # through the with blocks: nothing stays behind
         self.machine = machine()
@@ -108,19 +125,24 @@ class Session:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "results.json"
         self.cells = {}
-        self.seen = []
+        self.known, self.seen = [], []
         if arguments.resume and self.path.exists():
             before = json.loads(self.path.read_text())
             self._check_resumable(before)
             self.cells = {key: cell for key, cell in before["cells"].items() if not cell.get("error")}
         if not arguments.tiny:
             refuse_slow_builds(self.machine["build"])
+        if self.machine["commit"] != checked_out():
+            print(f"note: the programs are of commit {self.machine['commit']}, not of what is checked out here")
         print(f"{name}: commit {self.machine['commit']}, {self.machine['cores']} cores of {self.machine['processor']}, "
               f"Linux {self.machine['kernel']}, load {os.getloadavg()[0]:.1f}\nresults in {self.folder}", flush=True)
 
     def _choose_folder(self):
         if isinstance(self.arguments.resume, str):
-            return pathlib.Path(self.arguments.resume)
+            folder = pathlib.Path(self.arguments.resume)
+            if not (folder / "results.json").exists():
+                sys.exit(f"{self.name}: nothing to resume in {folder}")
+            return folder
         if self.arguments.out:
             return self.arguments.out
         results = ROOT / "build" / "results"
@@ -145,7 +167,8 @@ class Session:
 
     def cell(self, key, measure):
         """Measures one cell, unless it is there already or not wanted. Returns it, None when there is none."""
-        if self.arguments.only and not re.search(self.arguments.only, key):
+        self.known.append(key)
+        if self.arguments.only and not self.arguments.only.search(key):
             return None
         self.seen.append(key)
         if key in self.cells:
@@ -161,7 +184,7 @@ class Session:
         except KeyboardInterrupt:
             self.finish()
             sys.exit(130)
-        except (harness.HarnessError, subprocess.SubprocessError, OSError, ValueError) as failure:
+        except Exception as failure:  # whatever it is, the other cells of a run of hours are measured
             error = str(failure).strip() or repr(failure)
             print(f"    FAILED: {error}", flush=True)
             if not isinstance(failure, (harness.HarnessError, subprocess.SubprocessError)):
@@ -170,8 +193,9 @@ class Session:
         stolen = (stolen_seconds() - stolen) / max(seconds * os.cpu_count(), 1e-3)
         if stolen > STOLEN_MUCH:
             print(f"    the host took {stolen * 100:.1f} % of this machine's processors meanwhile", flush=True)
-        self.cells[key] = {"figures": [dataclasses.asdict(figure) for figure in median_of(runs)],
-                           "details": runs[-1].details, "seconds": round(seconds, 2),
+        merged = median_of(runs)
+        self.cells[key] = {"figures": [dataclasses.asdict(figure) for figure in merged.figures],
+                           "details": merged.details, "seconds": round(seconds, 2),
                            "load_before": load, "page_refaults": page_refaults() - refaults, "stolen": stolen,
                            "at": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         if error:
@@ -201,7 +225,10 @@ class Session:
         """Prints and writes the table. Returns the exit code: 1 when a cell failed."""
         self._save()
         rows = self.rows()
-        print("\n" + (tables.text_table(HEADER, rows) if rows else "nothing was measured"))
+        if not rows:
+            print(f"nothing was measured; the cells are: {'; '.join(self.known)}")
+            return 1
+        print("\n" + tables.text_table(HEADER, rows))
         head = (f"`./dev bench {self.name} {' '.join(sys.argv[1:])}`, commit {self.machine['commit']}, "
                 f"{self.machine['cores']} cores of {self.machine['processor']}, Linux {self.machine['kernel']}\n\n")
         (self.folder / "table.md").write_text(head + tables.markdown_table(HEADER, rows) + "\n")
@@ -218,19 +245,26 @@ class Session:
 
 
 def median_of(runs):
-    """The figures of several runs of one cell: the medians, and how far they were apart."""
+    """Several runs of one cell as one: of each figure the median, with the note of a run that had it (or is nearest),
+    and how far they were apart; the details of the run that had the first figure."""
     if len(runs) == 1:
-        return runs[0].figures
-    merged = []
+        return runs[0]
+    merged = Cell(quiet=True)
+    merged.details = runs[0].details
     for figure in runs[0].figures:
-        values = [other.value for run in runs for other in run.figures
-                  if other.what == figure.what and other.value is not None]
-        if not values:
-            merged.append(figure)
+        measured = [(other, run) for run in runs for other in run.figures
+                    if other.what == figure.what and other.value is not None]
+        if not measured:
+            merged.figures.append(figure)
             continue
+        values = [other.value for other, _ in measured]
+        median = statistics.median(values)
+        nearest, its_run = min(measured, key=lambda pair: abs(pair[0].value - median))
+        if not merged.figures:
+            merged.details = its_run.details
         spread = f"of {len(values)}: {tables.number(min(values))} to {tables.number(max(values))}"
-        merged.append(dataclasses.replace(figure, value=statistics.median(values),
-                                          note="; ".join(filter(None, (figure.note, spread)))))
+        merged.figures.append(dataclasses.replace(nearest, value=median,
+                                                  note="; ".join(filter(None, (nearest.note, spread)))))
     return merged
 
 
@@ -242,29 +276,35 @@ def machine():
     processor = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
     memory = re.search(r"MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text())
     try:
-        build = str(pathlib.Path(harness.program("tuskd")).parents[1])
+        build = str(harness.build_folder())
+        commits = {name: commit_of(harness.program(name)) for name in ("tuskd", "tusk")}
     except harness.HarnessError as error:
         sys.exit(str(error))
-    return {"commit": commit(), "build": build, "cores": os.cpu_count(),
+    if len(set(commits.values())) > 1:
+        sys.exit(f"the programs are not of one commit: {commits}. ./dev build makes them anew")
+    return {"commit": commits["tuskd"], "build": build, "cores": os.cpu_count(),
             "processor": processor[1].strip() if processor else platform.machine(),
             "memory_gib": round(int(memory[1]) / (1 << 20), 1), "kernel": platform.release(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
-def commit():
-    def git(*arguments):
-        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+def commit_of(program):
+    """What a program of ours says it was built from; "unknown" where it was not built from a checkout."""
+    said = harness.run_in(None, [program, "--version"], 10).stdout
+    found = re.search(r"commit ([0-9a-f]+(?:\+changes)?)", said)
+    return found[1] if found else "unknown"
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "proto", "fsclient", "fsserver",
-                  "tests/support", "tests/simulation", "tests/system", "tests/bench")
-    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+changes" if changed else "")
+
+def checked_out():
+    """The same of this checkout, as packaging/commit.cmake has it for programs that are built now."""
+    script = ROOT / "packaging" / "commit.cmake"
+    return harness.run_in(None, ["cmake", f"-DSOURCE={ROOT}", "-P", script], 60).stderr.strip() or "unknown"
 
 
 def refuse_slow_builds(build):
-    """Ends the program when the programs were built without optimisation or with a sanitizer."""
+    """Ends the program when the programs were built without optimisation or with a sanitizer, or nobody knows."""
     cache = pathlib.Path(build) / "CMakeCache.txt"
-    text = cache.read_text() if cache.exists() else ""
-    problem = slow_build(text) if text else None
+    problem = slow_build(cache.read_text()) if cache.exists() else "nobody knows how (it has no CMakeCache.txt)"
     if problem:
         sys.exit(f"{build} is built {problem}: its figures would mislead. ./dev build makes build/release")
 

@@ -6,7 +6,7 @@ import math
 import pathlib
 import sys
 
-from lib.measuring import digest, timed
+from lib.measuring import Running, digest
 from harness import HarnessError
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -26,13 +26,32 @@ def read_series(path):
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
+class Reading:
+    """Reads a file on a mount for so many seconds, beside what a with block does."""
+
+    def __init__(self, path, original, seconds, interval=0.02):
+        self._path, self._original, self._seconds = path, original, seconds
+        self._program = Running([sys.executable, "-B", FOLDER / "timeline.py", path, f"{seconds:g}", f"{interval:g}"])
+
+    def __enter__(self):
+        self._program.__enter__()
+        return self
+
+    def __exit__(self, *failure):
+        self._program.__exit__(*failure)
+
+    def line(self):
+        """Waits for its end. What timeline.py says, once the bytes are compared."""
+        line = json.loads(self._program.output(self._seconds + 60))
+        if line["digest"] != digest(self._original, line["bytes"][-1]):
+            raise HarnessError(f"{self._path.name} read through the mount is not what was made")
+        return line
+
+
 def read_for(path, original, seconds, interval=0.02):
     """Reads a file on a mount for a while (timeline.py says what comes back), and checks the bytes."""
-    run = timed([sys.executable, "-B", FOLDER / "timeline.py", path, f"{seconds:g}", f"{interval:g}"], seconds + 60)
-    line = json.loads(run.output)
-    if line["digest"] != digest(original, line["bytes"][-1]):
-        raise HarnessError(f"{path.name} read through the mount is not what was made")
-    return line
+    with Reading(path, original, seconds, interval) as reading:
+        return reading.line()
 
 
 def count_at(times, counts, when):

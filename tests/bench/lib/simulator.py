@@ -1,25 +1,15 @@
 """Runs tusk-sim, the transport in virtual time, and reads what it prints."""
 
-import pathlib
 import re
 import subprocess
 
-from lib.lines import OVERHEAD
-from harness import HarnessError, program
+from harness import HarnessError, test_program
 
 SECONDS_MAX = 1800  # of real time, for one run
 
 
-def tusk_sim():
-    """The path of tusk-sim: beside the programs of the same build."""
-    path = pathlib.Path(program("tuskd")).parents[1] / "tests/simulation/tusk-sim"
-    if not path.exists():
-        raise HarnessError(f"{path} is not built")
-    return path
-
-
 def _run(arguments, limit):
-    finished = subprocess.run([tusk_sim(), *map(str, arguments)], capture_output=True, text=True, timeout=limit)
+    finished = subprocess.run([test_program("simulation/tusk-sim"), *map(str, arguments)], capture_output=True, text=True, timeout=limit)
     if finished.returncode != 0:
         words = " ".join(map(str, arguments))
         raise HarnessError(f"tusk-sim {words}: {finished.stdout[-400:]}{finished.stderr[-400:]}")
@@ -68,7 +58,3 @@ def flows(line, names, lasting, every, *more, limit=SECONDS_MAX):
     """Several flows that share a Line, as "model,cubic@5s"; times in seconds."""
     return parse_flows(_run([*line.simulated(), "--flows", names, "--lasting", f"{lasting * 1000:.0f}ms",
                              "--every", f"{every * 1000:.0f}ms", *more], limit))
-
-
-def payload_share(mtu=1500):
-    return (mtu - OVERHEAD) / mtu

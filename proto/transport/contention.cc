@@ -49,10 +49,11 @@ constexpr double kFlowsMax = 1 / 0.06;
 // Shares of what makes us insist, between which the suspicion grows from nothing to all.
 constexpr double kSuspicionFrom = 0.7;
 constexpr double kSuspicionFull = 0.8;
-// For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice.
+// For a while after the others paused (CUBIC after a loss, BBR while it drains) less is needed to notice: no
+// more than flows of ours would keep.
 constexpr double kCrowdedQueuesWary = 1.5;
 constexpr double kCrowdWeightWary = 1.0 / 3;
-constexpr Duration kWary = 10s;
+constexpr Duration kWary = 30s;
 constexpr int kCalmRounds = 3;
 // Then it is tried whether the others are still there: flows of ours would hold each other to it for ever.
 constexpr int kInsistRoundsMax = 200;
@@ -154,9 +155,10 @@ void Contention::notice(const Round& round) {
   const double queues = to_seconds(round.queue) / to_seconds(round.usual_queue);
   const double flows = flows_of_ours(round);
   const double ours =
-      short_at_ && now_ - *short_at_ < round.empties_in && !wary
+      wary ? std::max(kCrowdedQueuesWary, std::sqrt(flows))
+      : short_at_ && now_ - *short_at_ < round.empties_in
           ? std::max(kCrowdedQueuesShort, crowd_of_ours(flows) + crowd_of_extras(flows, round))
-          : std::max(wary ? kCrowdedQueuesWary : kCrowdedQueues, crowd_of_ours(flows));
+          : std::max(kCrowdedQueues, crowd_of_ours(flows));
   const bool joining = joining_rounds_ > 0 || now_ < joining_until_;
   const double unwary = joining && queues < kStrangersQueues * ours ? kCrowdWeightJoining : kCrowdWeight;
   const bool overflown = (stays(round) || now_ - kept_at_ > kOverflowLong) && queues > kOverflowQueues;

@@ -609,10 +609,10 @@ void ModelController::handle_outage(TimePoint) {
 
 double ModelController::emptying_window(double round_trip) const {
   // Who has little leaves room for a train: it would never learn again that the line is wider.
-  const auto train = static_cast<double>(kTrainRoom * std::max(kUsualPacket, datagram_size_));
+  const auto packet = static_cast<double>(std::max(kUsualPacket, datagram_size_));
+  const double train = static_cast<double>(kTrainRoom) * packet;
   if ((shared() && !empties_together_) || puzzling_queue_ > Duration(0))
-    return std::min(kEmptyShared * rate_ * round_trip,
-                    std::max(2.0 * kUsualPacket, rate_ * round_trip - train));
+    return std::min(kEmptyShared * rate_ * round_trip, std::max(2 * packet, rate_ * round_trip - train));
   if (base_doubtful_) return kEmptyDoubtful * rate_ * round_trip;
   // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
   if (empties_together_) return std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());

@@ -393,6 +393,16 @@ class TheServer(Trouble):
         (self.export / "file").write_text("x")
         (self.export / "file").unlink()
         self.export.rmdir()
+
+        # A mount that is alone makes files by itself until it has heard of it.
+        def heard():
+            try:
+                os.listdir(mount.path)
+            except OSError:
+                return True
+            return False
+
+        wait_until(heard, ERROR_SECONDS, "that the export is gone")
         for command in (["cat", mount.path / "file"], ["touch", mount.path / "new"]):
             self.assertNotEqual(run_in(wan.ns_a, command, ERROR_SECONDS, check=False).returncode, 0, command)
 

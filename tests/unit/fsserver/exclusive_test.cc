@@ -124,6 +124,13 @@ TEST_F(ExclusiveMounts, IsAcquiredDirectoryByDirectory) {
   EXPECT_ERROR(writer->call(many), err(EINVAL));
 }
 
+// Nothing can be made there any more, and who makes things by itself would say that it had.
+TEST_F(ExclusiveMounts, IsNotOfAnExportThatWasRemoved) {
+  std::filesystem::remove_all(dir.path());
+  EXPECT_THAT(covers(EXPECT_OK(writer->call(acquire({writer->root()})))),
+              testing::Not(ElementsAre(schema::COVER_EXCLUSIVE)));
+}
+
 TEST_F(ExclusiveMounts, IsNotOfADirectoryWithADefaultAcl) {
   // A version, and the entries that every ACL has: user::rwx, group::r-x, other::r-x.
   const unsigned char acl[] = {2, 0, 0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 4,   0,

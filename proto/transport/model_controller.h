@@ -8,14 +8,18 @@
 // together. Whoever has less than the others keeps more for its rate, and gains.
 #pragma once
 
-#include <deque>
+#include <algorithm>
 
 #include "proto/transport/buffer_room.h"
+#include "proto/transport/carried_rate.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/contention.h"
+#include "proto/transport/delivery_rate.h"
+#include "proto/transport/goodput.h"
 #include "proto/transport/longer_path.h"
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
+#include "proto/transport/round_tally.h"
 #include "proto/transport/siblings.h"
 #include "proto/transport/train_capacity.h"
 
@@ -64,11 +68,6 @@ class ModelController final : public CongestionController {
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
   static constexpr int kPatienceRounds = 4;
-
-  struct RoundSample {
-    std::uint64_t round;
-    double rate;
-  };
 
   // A line that became narrow under what was sent for a wide one.
   struct Overrun {
@@ -128,17 +127,13 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool crowded() const;
   [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
   void learn_carried(TimePoint now);
-  void forget_carried();
-  void learn_goodput(TimePoint now);
   void learn_loss();
   void learn_buffer(TimePoint now);
   void enter(State state);
   [[nodiscard]] double emptying_window(double round_trip) const;
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
-  [[nodiscard]] double round_loss() const;
-  [[nodiscard]] double round_packets() const;
-  [[nodiscard]] double round_goodput(TimePoint now) const;
+  [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
   [[nodiscard]] bool after_overrun() const;
   [[nodiscard]] Duration usual_queue() const;  // of a flow of ours that is alone
   [[nodiscard]] Duration own_queue() const;    // that, where the buffer has room for it
@@ -157,20 +152,14 @@ class ModelController final : public CongestionController {
   std::int64_t rounds_in_state_ = 0;  // a mount that only asks for names may be in one for years
   std::uint64_t blind_until_ = 0;     // round to whose end the measurements are those of what was before
 
-  // Monotone queue: the maximum of the last rounds is in front.
-  std::deque<RoundSample> samples_;
-  double bandwidth_ = 0;   // bytes/s delivered, best of the last rounds
-  bool pressed_ = false;   // and the path was ever given as much as it may carry
-  double rate_ = 0;        // newest sample, bytes/s
-  double filled_ = 1;      // share of the window that was in flight for that sample
-  ByteCount flight_ = 0;   // that
-  double round_rate_ = 0;  // best sample of this round
-  bool round_app_limited_ = true;
-  double capacity_ = 0;    // of the bottleneck, with the parts of others; bytes/s
-  ByteCount carried_ = 0;  // near by: acknowledged
-  TimePoint carried_since_{};
-  double carried_rate_ = 0;  // bytes/s over the last whole kCarriedFor, pauses included
-  double part_ = 1;          // of what one flow would have, for k flows that have as much together: 1/k
+  // What was measured.
+  RoundTally tally_;  // of this round
+  DeliveryRate rate_;
+  bool pressed_ = false;  // the path was ever given as much as it may carry
+  Goodput goodput_;
+  CarriedRate carried_;  // near by
+  double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
+  double part_ = 1;      // of what one flow would have, for k flows that have as much together: 1/k
 
   double plateau_ = 0;  // startup: the rate to beat
   int plateau_rounds_ = 0;
@@ -204,13 +193,8 @@ class ModelController final : public CongestionController {
   double newest_loss_ = 0;  // share of the newest eighth of what the path holds
   Contention contention_;
 
-  double goodput_ = 0;  // bytes/s delivered over the last rounds, with their pauses
-  TimePoint round_started_{};
-  ByteCount round_acked_ = 0;
-  ByteCount round_lost_ = 0;
   PathLoss loss_;
-  double delivered_rate_ = 0;  // bytes/s, in the round before the queue was emptied
-  double round_goodput_ = 0;
+  double delivered_rate_ = 0;   // bytes/s, in the round before the queue was emptied
   double untested_window_ = 0;  // bytes, before what the path loses was put to the test; 0: no test runs
   BufferRoom buffer_;
   RoundQueue round_queue_;

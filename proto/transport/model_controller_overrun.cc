@@ -44,7 +44,7 @@ bool ModelController::after_overrun() const {
 void ModelController::sample_loss(const AckEvent& event) {
   const auto told = static_cast<double>(event.acked_bytes + event.lost_bytes);
   if (told <= 0) return;
-  const double some = std::max(kNewestBytes, kNewestHeld * bandwidth_ * to_seconds(rtt_min_));
+  const double some = std::max(kNewestBytes, kNewestHeld * rate_.best() * to_seconds(rtt_min_));
   newest_loss_ += (static_cast<double>(event.lost_bytes) / told - newest_loss_) * -std::expm1(-told / some);
 }
 
@@ -55,7 +55,7 @@ bool ModelController::overruns_already(const RttEstimator& rtt) const {
   if (state_ != State::kSteady && state_ != State::kEmpty) return false;
   if (overrun_.round > 0 && round_ <= overrun_.round + kBlindRounds) return false;
   // Others that start overrun a line, too, and who pauses for that has less.
-  if (share_of(bandwidth_) < kOverrunAlone) return false;
+  if (share_of(rate_.best()) < kOverrunAlone) return false;
   return newest_loss_ > kNewestLoss && rtt.queueing() > kNewestQueues * usual_queue();
 }
 
@@ -104,8 +104,7 @@ void ModelController::settle_overrun(TimePoint now) {
 
 void ModelController::believe_overrun(double rate) {
   overrun_.measured = true;
-  rate_ = bandwidth_ = rate;
-  samples_ = {{round_, rate}};
+  rate_.restart(round_, rate);
   const Duration longer = std::min(overrun_.queue, rtt_min_ / 4);  // the path may be
   model_window_ = rate * to_seconds(rtt_min_ + longer + own_queue());
 }
@@ -122,10 +121,10 @@ bool ModelController::end_overrun_round(TimePoint now, RttEstimator& rtt) {
     overrun_.draining = {};
     if (round_ <= over) return true;
   }
-  if (round_packets() < kOverrunPackets || round_loss() < kOverrunLoss) return false;
+  if (tally_.packets(packet()) < kOverrunPackets || tally_.loss() < kOverrunLoss) return false;
   if (round_queue_.average() < usual_queue()) return false;  // a policer
   begin_overrun(now, round_queue_.queue(), round_);
-  believe_overrun(std::max(rate_, round_goodput(now)));
+  believe_overrun(std::max(rate_.newest(), tally_.goodput(now)));
   return true;
 }
 
@@ -134,11 +133,11 @@ void ModelController::learn_from_overrun() {
   const double measured = trains_.capacity();
   trains_.clear();
   // A mount that has the line alone gets what it carries.
-  if (measured <= 0 || bandwidth_ / part_ < kOverrunAlone * measured) return;
-  const double narrower = std::max(measured, bandwidth_);
+  if (measured <= 0 || rate_.best() / part_ < kOverrunAlone * measured) return;
+  const double narrower = std::max(measured, rate_.best());
   if (narrower > kCapacityAgrees * capacity_) return;
   capacity_ = narrower;
-  forget_carried();
+  carried_ = {};
   verified_round_ = round_;
   patience_ = kPatienceRounds / 2;
   overrun_.draining = Duration::max();
@@ -150,17 +149,17 @@ bool ModelController::drain_overrun(TimePoint now, RttEstimator& rtt) {
   const Duration before = std::exchange(overrun_.draining, round_trip);
   blind_until_ = round_ + kBlindRounds;
   if (to_seconds(round_trip) < kDrained * to_seconds(before)) {
-    model_window_ = kDrainOverrun * bandwidth_ * to_seconds(round_trip);
+    model_window_ = kDrainOverrun * rate_.best() * to_seconds(round_trip);
     return true;
   }
   // Others that have come meanwhile keep a queue, too.
-  const bool alone = share_of(rate_) > kDrainedAlone && !siblings_fill();
+  const bool alone = share_of(rate_.newest()) > kDrainedAlone && !siblings_fill();
   if (alone && to_seconds(rtt_min_) < kDrained * to_seconds(round_trip)) {
     lengthen(now, rtt);
     base_doubtful_ = false;
   }
   emptied_at_ = now;
-  model_window_ = bandwidth_ * to_seconds(rtt.minimum() + own_queue());
+  model_window_ = rate_.best() * to_seconds(rtt.minimum() + own_queue());
   return false;
 }
 

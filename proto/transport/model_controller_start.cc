@@ -38,8 +38,7 @@ ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kI
 
 void ModelController::raise_startup_cap() {
   // A probe of the line at rest may have been a burst that a policer lets through.
-  const ByteCount round =
-      std::min(round_acked_ + round_lost_, round_app_limited_ ? kProbedMax : ~ByteCount{0});
+  const ByteCount round = std::min(tally_.told(), tally_.app_limited ? kProbedMax : ~ByteCount{0});
   const auto carried = static_cast<double>(std::max(train_bytes_min(), round));
   const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
   startup_cap_ = std::max(startup_cap_, cap);
@@ -54,7 +53,7 @@ double ModelController::start_rate() const {
 }
 
 // More is lost than any path loses by itself: the trains said too much.
-bool ModelController::start_overran() const { return trains_.several() && round_loss() > kStartupLossMax; }
+bool ModelController::start_overran() const { return trains_.several() && tally_.loss() > kStartupLossMax; }
 
 // And not by a queue, which others may have filled.
 bool ModelController::start_policed() const {
@@ -64,22 +63,22 @@ bool ModelController::start_policed() const {
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
   if (start_overran()) {
-    if (start_policed() && round_packets() > kPolicedPackets) loss_.expect_policer();
+    if (start_policed() && tally_.packets(packet()) > kPolicedPackets) loss_.expect_policer();
     return enter(State::kDrain);
   }
   // The path carries what trains said it would, and they say no more.
-  const bool more = part_of_all() * trains_.safe_rate() > kWorthTaking * round_rate_;
-  if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
+  const bool more = part_of_all() * trains_.safe_rate() > kWorthTaking * tally_.best_rate;
+  if (trains_.several() && !more && tally_.best_rate > kTrainsConfirmed * pacing_rate_) {
     // Less was sent than the line carries: what was lost of that, it loses by itself.
-    loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
+    loss_.end_round({.lost = tally_.loss(), .packets = tally_.packets(packet()), .judged = false});
     enter(State::kSteady);
     model_window_ = std::max(model_window_, part_of_all() * trains_.capacity() * to_seconds(rtt_min_));
     // The round that begins is of what was sent before; the next one tells what the line made of this.
     blind_until_ = round_ + 1;
     return;
   }
-  if (bandwidth_ >= plateau_ * kStartupGrowth) {
-    plateau_ = bandwidth_;
+  if (rate_.best() >= plateau_ * kStartupGrowth) {
+    plateau_ = rate_.best();
     plateau_rounds_ = 0;
   } else if (++plateau_rounds_ >= kPlateauRounds) {
     enter(State::kDrain);
@@ -89,7 +88,7 @@ void ModelController::end_startup_round() {
 void ModelController::control_startup(double round_trip) {
   const double estimate = start_rate();
   const auto initial = static_cast<double>(train_bytes_min());
-  if (estimate <= 0 && bandwidth_ <= 0) {
+  if (estimate <= 0 && rate_.best() <= 0) {
     pacing_rate_ = std::max(kInitialRate, kStartupGain * initial / round_trip);
     window_ = train_bytes_min();
     return;
@@ -97,16 +96,16 @@ void ModelController::control_startup(double round_trip) {
   const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * initial / round_trip;
   // On short paths the initial window alone is many times the capacity: only until trains know better.
   const double first = kStartupGain * initial / round_trip;
-  double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
-                             : std::max(kStartupGain * bandwidth_, first);
+  double rate = estimate > 0 ? std::min(std::max(estimate, rate_.best()), cap)
+                             : std::max(kStartupGain * rate_.best(), first);
   // What a fast line loses until the round ends is megabytes.
-  if (start_policed() && round_packets() > kStartupLossPackets) rate *= 1 - round_loss();
+  if (start_policed() && tally_.packets(packet()) > kStartupLossPackets) rate *= 1 - tally_.loss();
   pacing_rate_ = std::max(kRateMin, rate);
   const double held = round_trip + to_seconds(own_queue() + kHostDelay);
   double more = pacing_rate_ * held;
   // On a short path the first rate is that of trains, not of the line, which would be a queue of 10 MB.
   if (estimate <= 0)
-    more = std::max(kStartupGain * bandwidth_ * held, std::min(more, kFirstFlights * initial));
+    more = std::max(kStartupGain * rate_.best() * held, std::min(more, kFirstFlights * initial));
   window_ = train_bytes_min() + static_cast<ByteCount>(more);
 }
 

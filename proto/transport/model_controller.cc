@@ -72,12 +72,6 @@ constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
 constexpr double kCapacityWeight = 1.0 / 4;
 constexpr std::uint64_t kVerifiedRounds = 50;
-constexpr double kCrowdedQueues = 1.5;
-constexpr double kSteadyQueue = 0.05;
-constexpr double kSteadyQueueMin = 0.5e-3;  // s
-constexpr double kSteadyQueueMax = 3e-3;
-constexpr double kShareLeast = 0.05;
-constexpr int kPatienceRoundsMax = 64;
 
 // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
 constexpr Duration kFarAway = 10ms;
@@ -87,11 +81,6 @@ constexpr double kOverrunPacing = 0.75;
 
 // More loss beyond the path's own may be a full buffer, which stays as long whatever we do.
 constexpr double kQuietLoss = 0.01;
-
-bool about_equal(Duration a, Duration b) {
-  return std::abs(to_seconds(a - b)) <
-         std::clamp(kSteadyQueue * to_seconds(a), kSteadyQueueMin, kSteadyQueueMax);
-}
 
 }  // namespace
 
@@ -270,7 +259,8 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   ++rounds_in_state_;
   round_queue_.end_round(rtt_min_, rtt.standing());
   settle_overrun(event.now);
-  if (state_ == State::kSteady && rounds_in_state_ == 1) judge_round_trip(event.now, rtt);
+  if (state_ == State::kSteady && rounds_in_state_ == 1 && base_.judge(round_queue_.queue(), rtt_min_))
+    lengthen(event.now, rtt);
   if (state_ == State::kStartup) raise_startup_cap();
   // Old samples only make way for measurements: silence proves nothing.
   if (!tally_.app_limited) {
@@ -394,25 +384,11 @@ void ModelController::insist_if_starved(TimePoint now, Duration queue) {
     model_window_ = std::max(model_window_, *share * part * capacity_ * to_seconds(rtt_min_ + queue));
 }
 
-// After a round in which a good part of the line was left free, a queue has become less. If nothing has
-// changed, it is none: the path has become longer.
-void ModelController::judge_round_trip(TimePoint now, RttEstimator& rtt) {
-  const Duration queue = std::exchange(puzzling_queue_, Duration(0));
-  if (queue == Duration(0)) {
-    base_doubtful_ = base_doubtful_ && !about_equal(rtt_min_, doubtful_base_);
-    doubtful_base_ = rtt_min_;
-    return;
-  }
-  if (!about_equal(round_queue_.queue(), queue)) return;
-  lengthen(now, rtt);
-}
-
 void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
   rtt.forget_minimum(now);
   buffer_ = {};
   longer_path_.forget();
-  base_doubtful_ = true;
-  doubtful_base_ = rtt.minimum();
+  base_.lengthen(rtt.minimum());
   emptied_at_ = now;
   model_window_ = std::max(model_window_, rate_.best() * to_seconds(rtt.minimum()));
 }
@@ -462,40 +438,26 @@ void ModelController::verify_capacity() {
 void ModelController::lower_capacity(double rate) {
   capacity_ = rate;
   carried_ = {};
-  patience_ = kPatienceRounds / 2;  // a path that changed once may be longer, too
+  base_.expect_change();
   rate_.restart(round_, rate_.newest());
 }
 
-bool ModelController::crowded() const {
-  const double share = std::clamp(share_of(rate_.newest()), kShareLeast, 1.0);
-  return to_seconds(round_queue_.queue()) > kCrowdedQueues * to_seconds(usual_queue()) / std::sqrt(share);
-}
-
-// A longer queue than flows of ours would keep, which does not change: a longer path looks like that.
 bool ModelController::puzzled() {
-  const bool steady = about_equal(round_queue_.queue(), steady_queue_) && !siblings_fill();
-  if (!steady || !crowded()) {
-    if (steady) patience_ = kPatienceRounds;
-    steady_queue_ = round_queue_.queue();
-    steady_rounds_ = 0;
-    return false;
-  }
-  if (++steady_rounds_ < patience_) return false;
-  steady_rounds_ = 0;
-  patience_ = std::min(2 * patience_, kPatienceRoundsMax);
-  puzzling_queue_ = round_queue_.queue();
-  return true;
+  return base_.end_round({.queue = round_queue_.queue(),
+                          .usual_queue = usual_queue(),
+                          .share = share_of(rate_.newest()),
+                          .explained = siblings_fill()});
 }
 
 bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
-  if (free_rounds_ > 0 && !base_doubtful_) return false;  // it is empty
-  if (contention_.insists()) return false;                // who fills the queue would take what we leave
+  if (free_rounds_ > 0 && !base_.doubtful()) return false;  // it is empty
+  if (contention_.insists()) return false;                  // who fills the queue would take what we leave
   if (siblings_empty(now, rtt)) return true;
-  const Duration since = now - (base_doubtful_ ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
+  const Duration since = now - (base_.doubtful() ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
   // Those that hear late of each other are told when.
-  if (siblings_fill() && !base_doubtful_)
+  if (siblings_fill() && !base_.doubtful())
     return since > (others_.late > Duration(0) ? 2 : 1) * Siblings::empty_every(rtt_min_);
-  return since > (shared() || base_doubtful_
+  return since > (shared() || base_.doubtful()
                       ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
                       : kEmptyEvery);
 }
@@ -549,8 +511,7 @@ void ModelController::handle_outage(TimePoint) {
   newest_loss_ = tally_.best_rate = 0;
   climbing_ = false;
   buffer_ = {};
-  puzzling_queue_ = {};
-  base_doubtful_ = false;
+  base_.trust();
   loss_.forget_suspicion();
   enter(State::kStartup);
 }
@@ -561,10 +522,10 @@ double ModelController::emptying_window(double round_trip) const {
   // Who has little leaves room for a train: it would never learn again that the line is wider.
   const auto packet = static_cast<double>(ModelController::packet());
   const double train = static_cast<double>(kTrainRoom) * packet;
-  if ((shared() && !empties_together_) || puzzling_queue_ > Duration(0))
+  if ((shared() && !empties_together_) || base_.tests())
     return std::min(kEmptyShared * rate_.newest() * round_trip,
                     std::max(2 * packet, rate_.newest() * round_trip - train));
-  if (base_doubtful_) return kEmptyDoubtful * rate_.newest() * round_trip;
+  if (base_.doubtful()) return kEmptyDoubtful * rate_.newest() * round_trip;
   // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
   if (empties_together_) return std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());
   // The newest sample of a far path may be of a busy machine, which would leave more of the line free.

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "proto/transport/base_doubt.h"
 #include "proto/transport/buffer_room.h"
 #include "proto/transport/carried_rate.h"
 #include "proto/transport/congestion.h"
@@ -67,7 +68,6 @@ class ModelController final : public CongestionController {
   static constexpr int kBlindRounds = 2;
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
-  static constexpr int kPatienceRounds = 4;
 
   // A line that became narrow under what was sent for a wide one.
   struct Overrun {
@@ -117,14 +117,12 @@ class ModelController final : public CongestionController {
   [[nodiscard]] double shown_rate() const;
   void grow_into_free_capacity();
   void insist_if_starved(TimePoint now, Duration queue);
-  void judge_round_trip(TimePoint now, RttEstimator& rtt);
   void lengthen(TimePoint now, RttEstimator& rtt);
   void await_test();
   void resume_after_test();
   void verify_capacity();
   void lower_capacity(double rate);
   [[nodiscard]] bool puzzled();
-  [[nodiscard]] bool crowded() const;
   [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
   void learn_carried(TimePoint now);
   void learn_loss();
@@ -182,12 +180,7 @@ class ModelController final : public CongestionController {
   double kept_goodput_ = 0;           // when the emptying began
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
   bool unverified_ = false;           // it was emptied for them, and they have not been asked yet
-  Duration steady_queue_{};           // that has not changed for so many rounds
-  int steady_rounds_ = 0;
-  int patience_ = kPatienceRounds;
-  bool base_doubtful_ = false;  // it was found behind what was taken for a longer path
-  Duration doubtful_base_{};    // before the queue was emptied
-  Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none
+  BaseDoubt base_;
   LongerPath longer_path_;
   Overrun overrun_;
   double newest_loss_ = 0;  // share of the newest eighth of what the path holds

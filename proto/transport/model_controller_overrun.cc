@@ -63,7 +63,7 @@ void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t
   if (state_ == State::kEmpty) enter(State::kSteady);
   overrun_ = {.round = until, .delivered = delivered_, .queue = queue};
   newest_loss_ = 0;
-  puzzling_queue_ = {};
+  base_.abandon_test();
   untested_window_ = 0;
   longer_path_.forget();
   trains_.clear();
@@ -139,7 +139,7 @@ void ModelController::learn_from_overrun() {
   capacity_ = narrower;
   carried_ = {};
   verified_round_ = round_;
-  patience_ = kPatienceRounds / 2;
+  base_.expect_change();
   overrun_.draining = Duration::max();
 }
 
@@ -156,7 +156,7 @@ bool ModelController::drain_overrun(TimePoint now, RttEstimator& rtt) {
   const bool alone = share_of(rate_.newest()) > kDrainedAlone && !siblings_fill();
   if (alone && to_seconds(rtt_min_) < kDrained * to_seconds(round_trip)) {
     lengthen(now, rtt);
-    base_doubtful_ = false;
+    base_.trust();
   }
   emptied_at_ = now;
   model_window_ = rate_.best() * to_seconds(rtt.minimum() + own_queue());

@@ -28,7 +28,6 @@ constexpr int kStartupRoundsMin = 3;  // before a queue ends it
 constexpr double kTrainSeconds = 2e-3;
 constexpr double kTrainSecondsMax = 5e-3;
 constexpr ByteCount kTrainPacketsLeast = 20;
-constexpr ByteCount kTrainRoom = 24;  // packets
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
 constexpr double kDrainGain = 0.9;
@@ -58,15 +57,6 @@ constexpr double kAheadMost = 1.25;
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
 constexpr double kTrainsAmongOthers = 16;
-// Alone: so much of a round trip is left free, and no more than so long beyond the path's jitter.
-constexpr double kEmptyAlone = 0.05;
-constexpr double kEmptyAloneSeconds = 4e-3;
-constexpr double kEmptyShared = 0.5;
-constexpr double kEmptyDoubtful = 0.75;  // shows a quarter of a round trip that was taken for the path
-constexpr double kEmptySiblings = 0.8;
-constexpr Duration kEmptyEvery = 4s;
-constexpr Duration kEmptyEverySharedMin = 600ms;
-constexpr int kEmptyEverySharedRtts = 16;
 // Flows of ours that share a line all empty the queue in so long.
 constexpr Duration kShortRememberedMin = 1s;
 constexpr int kShortRememberedRtts = 24;
@@ -279,10 +269,10 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   if (tally_.app_limited && state_ == State::kSteady && rounds_in_state_ == 1) loss_.forget_suspicion();
   if (state_ == State::kDrain && rounds_in_state_ >= kDrainRoundsMax) enter(State::kSteady);
   if (state_ == State::kSteady && rounds_in_state_ == 1) resume_after_test();
-  if (state_ == State::kEmpty && rounds_in_state_ >= 1 && event.now >= empty_until_) {
+  if (state_ == State::kEmpty && rounds_in_state_ >= 1 && emptying_.may_end(event.now)) {
     if (loss_.suspects() && !contention_.insists()) await_test();
     enter(State::kSteady);
-    emptied_at_ = event.now;
+    emptying_.count_from(event.now);
   }
   tally_ = {.began = event.now};
 }
@@ -389,7 +379,7 @@ void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
   buffer_ = {};
   longer_path_.forget();
   base_.lengthen(rtt.minimum());
-  emptied_at_ = now;
+  emptying_.count_from(now);
   model_window_ = std::max(model_window_, rate_.best() * to_seconds(rtt.minimum()));
 }
 
@@ -398,18 +388,19 @@ void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
 // test.
 void ModelController::await_test() {
   if (rtt_min_ < kFarAway) return;
-  untested_window_ = model_window_;
-  model_window_ = std::min(model_window_, delivered_rate_ * to_seconds(rtt_min_ + round_queue_.wander()));
+  emptying_.keep(model_window_);
+  model_window_ =
+      std::min(model_window_, emptying_.before().delivered * to_seconds(rtt_min_ + round_queue_.wander()));
 }
 
 void ModelController::resume_after_test() {
-  const double before = std::exchange(untested_window_, 0);
+  const double before = emptying_.take_kept();
   if (before <= 0) return;
   if (!loss_.content()) {
     model_window_ = std::max(model_window_, before);
     return;
   }
-  goodput_.raise(delivered_rate_);  // without what emptying left free
+  goodput_.raise(emptying_.before().delivered);  // without what emptying left free
   // A round that lost much for another reason is no measure.
   model_window_ = std::max(model_window_, goodput_.mean() * to_seconds(rtt_min_));
 }
@@ -453,13 +444,12 @@ bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
   if (free_rounds_ > 0 && !base_.doubtful()) return false;  // it is empty
   if (contention_.insists()) return false;                  // who fills the queue would take what we leave
   if (siblings_empty(now, rtt)) return true;
-  const Duration since = now - (base_.doubtful() ? emptied_at_ : std::max(emptied_at_, rtt.minimum_at()));
+  const Duration since = now - (base_.doubtful() ? emptying_.counted_from()
+                                                 : std::max(emptying_.counted_from(), rtt.minimum_at()));
   // Those that hear late of each other are told when.
   if (siblings_fill() && !base_.doubtful())
     return since > (others_.late > Duration(0) ? 2 : 1) * Siblings::empty_every(rtt_min_);
-  return since > (shared() || base_.doubtful()
-                      ? std::max<Duration>(kEmptyEverySharedMin, kEmptyEverySharedRtts * rtt_min_)
-                      : kEmptyEvery);
+  return since > Emptying::every(shared() || base_.doubtful(), rtt_min_);
 }
 
 void ModelController::enter(State state) {
@@ -470,7 +460,8 @@ void ModelController::enter(State state) {
     const double rate = state_ == State::kStartup ? std::max(rate_.newest(), started) : rate_.newest();
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
-    untested_window_ = newest_loss_ = 0;
+    emptying_.forget_kept();
+    newest_loss_ = 0;
     longer_path_.forget();
     free_rounds_ = 0;
     climbing_ = false;
@@ -485,9 +476,9 @@ void ModelController::enter(State state) {
   }
   if (state == State::kEmpty) {
     trains_.clear();
-    empties_together_ = siblings_fill();
-    kept_goodput_ = goodput_.mean();
-    delivered_rate_ = std::min(rate_.newest(), goodput_.newest());
+    emptying_.begin({.together = siblings_fill(),
+                     .goodput = goodput_.mean(),
+                     .delivered = std::min(rate_.newest(), goodput_.newest())});
   }
   if (state == State::kStartup) {
     plateau_ = rate_.best();
@@ -518,21 +509,17 @@ void ModelController::handle_outage(TimePoint) {
 
 // ---------------------------------------------------------------- acting
 
-double ModelController::emptying_window(double round_trip) const {
-  // Who has little leaves room for a train: it would never learn again that the line is wider.
-  const auto packet = static_cast<double>(ModelController::packet());
-  const double train = static_cast<double>(kTrainRoom) * packet;
-  if ((shared() && !empties_together_) || base_.tests())
-    return std::min(kEmptyShared * rate_.newest() * round_trip,
-                    std::max(2 * packet, rate_.newest() * round_trip - train));
-  if (base_.doubtful()) return kEmptyDoubtful * rate_.newest() * round_trip;
-  // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
-  if (empties_together_) return std::max(0.0, kEmptySiblings * kept_goodput_ * round_trip - extra_window());
-  // The newest sample of a far path may be of a busy machine, which would leave more of the line free.
-  const double noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(rate_.best(), kRateMin);
-  const double left = std::min(kEmptyAlone * round_trip, kEmptyAloneSeconds + noise);
-  // A policer's bursts are no measure.
-  return (loss_.suspects() ? rate_.newest() : rate_.best()) * (round_trip - left);
+Emptying::Path ModelController::emptying_path(double round_trip) const {
+  return {.round_trip = round_trip,
+          .rate = rate_.newest(),
+          .best_rate = rate_.best(),
+          .extra = extra_window(),
+          .noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(rate_.best(), kRateMin),
+          .packet = packet(),
+          .shared = shared(),
+          .tests_base = base_.tests(),
+          .base_doubtful = base_.doubtful(),
+          .tests_loss = loss_.suspects()};
 }
 
 void ModelController::control(const RttEstimator& rtt) {
@@ -540,7 +527,7 @@ void ModelController::control(const RttEstimator& rtt) {
   if (state_ == State::kStartup) return control_startup(round_trip);
   double model = model_window_;
   if (state_ == State::kDrain) model = kDrainGain * rate_.best() * round_trip;
-  if (state_ == State::kEmpty) model = emptying_window(round_trip);
+  if (state_ == State::kEmpty) model = emptying_.window(emptying_path(round_trip));
   // What the path loses on its own must be sent on top, or every round would believe a little less. But the
   // round that shows that loss must not be pressed by a wrong belief in it.
   const bool exact = state_ == State::kEmpty;

@@ -16,6 +16,7 @@
 #include "proto/transport/congestion.h"
 #include "proto/transport/contention.h"
 #include "proto/transport/delivery_rate.h"
+#include "proto/transport/emptying.h"
 #include "proto/transport/goodput.h"
 #include "proto/transport/longer_path.h"
 #include "proto/transport/path_loss.h"
@@ -128,7 +129,7 @@ class ModelController final : public CongestionController {
   void learn_loss();
   void learn_buffer(TimePoint now);
   void enter(State state);
-  [[nodiscard]] double emptying_window(double round_trip) const;
+  [[nodiscard]] Emptying::Path emptying_path(double round_trip) const;
   void control(const RttEstimator& rtt);
   void control_startup(double round_trip);
   [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
@@ -173,11 +174,7 @@ class ModelController final : public CongestionController {
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
   bool climbing_ = false;    // in these trains said that there is much more
-  TimePoint emptied_at_{};
-  TimePoint emptying_at_{};  // when one of all flows to this host last began to, which all then did
-  TimePoint empty_until_{};
-  bool empties_together_ = false;     // with siblings
-  double kept_goodput_ = 0;           // when the emptying began
+  Emptying emptying_;
   std::uint64_t verified_round_ = 0;  // when trains last told the capacity
   bool unverified_ = false;           // it was emptied for them, and they have not been asked yet
   BaseDoubt base_;
@@ -187,8 +184,6 @@ class ModelController final : public CongestionController {
   Contention contention_;
 
   PathLoss loss_;
-  double delivered_rate_ = 0;   // bytes/s, in the round before the queue was emptied
-  double untested_window_ = 0;  // bytes, before what the path loses was put to the test; 0: no test runs
   BufferRoom buffer_;
   RoundQueue round_queue_;
   Duration rtt_min_{};

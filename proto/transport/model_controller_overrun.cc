@@ -64,11 +64,11 @@ void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t
   overrun_ = {.round = until, .delivered = delivered_, .queue = queue};
   newest_loss_ = 0;
   base_.abandon_test();
-  untested_window_ = 0;
+  emptying_.forget_kept();
   longer_path_.forget();
   trains_.clear();
   blind_until_ = until + kBlindRounds;
-  emptied_at_ = now;
+  emptying_.count_from(now);
 }
 
 // Next to nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one
@@ -158,7 +158,7 @@ bool ModelController::drain_overrun(TimePoint now, RttEstimator& rtt) {
     lengthen(now, rtt);
     base_.trust();
   }
-  emptied_at_ = now;
+  emptying_.count_from(now);
   model_window_ = rate_.best() * to_seconds(rtt.minimum() + own_queue());
   return false;
 }

@@ -57,7 +57,7 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
                                    .capacity = std::max(capacity_, trains_.capacity()),
                                    .base = rtt_min_,
                                    .queue = queue,
-                                   .emptying = emptying_at_});
+                                   .emptying = emptying_.announced()});
 }
 
 double ModelController::share_of_siblings() const {
@@ -77,15 +77,16 @@ bool ModelController::siblings_fill() const {
 // All that share a queue empty it at the same time, or none of them sees the bare path. Strangers would take
 // what all leave.
 bool ModelController::siblings_empty(TimePoint now, const RttEstimator& rtt) const {
-  return siblings_fill() && others_.emptying > emptying_at_ + others_.late &&
+  return siblings_fill() && others_.emptying > emptying_.announced() + others_.late &&
          now - others_.emptying < rtt_min_ + rtt.queueing() + others_.late;
 }
 
 // Each hears of it within a round trip; until the last one has, and the path has been seen without their
 // queue, nobody fills it again.
 void ModelController::empty_with_siblings(TimePoint now, const RttEstimator& rtt) {
-  emptying_at_ = siblings_empty(now, rtt) ? others_.emptying : now;
-  empty_until_ = siblings_fill() ? emptying_at_ + 2 * (rtt_min_ + others_.late) + rtt.queueing() : now;
+  const TimePoint began = siblings_empty(now, rtt) ? others_.emptying : now;
+  const Duration heard = 2 * (rtt_min_ + others_.late) + rtt.queueing();
+  emptying_.announce(began, siblings_fill() ? began + heard : now);
   told_at_ = {};  // at once
   tell_siblings(now, rtt.queueing());
 }

@@ -251,7 +251,8 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   settle_overrun(event.now);
   if (state_ == State::kSteady && rounds_in_state_ == 1 && base_.judge(round_queue_.queue(), rtt_min_))
     lengthen(event.now, rtt);
-  if (state_ == State::kStartup) raise_startup_cap();
+  if (state_ == State::kStartup)
+    startup_.carry(tally_, train_bytes_min(), to_seconds(std::max(rtt_min_, Duration(50us))));
   // Old samples only make way for measurements: silence proves nothing.
   if (!tally_.app_limited) {
     rate_.end_round(round_);
@@ -467,8 +468,7 @@ void ModelController::enter(State state) {
     climbing_ = false;
   }
   if (state_ == State::kStartup && state != State::kStartup) {
-    remembered_ = 0;
-    started_ = true;
+    startup_.end();
     // What trains told stays true where the queue ended the start before its round was over.
     capacity_ = std::max(capacity_, trains_.capacity());
     // Trains between the packets of others tell less.
@@ -481,10 +481,8 @@ void ModelController::enter(State state) {
                      .delivered = std::min(rate_.newest(), goodput_.newest())});
   }
   if (state == State::kStartup) {
-    plateau_ = rate_.best();
-    plateau_rounds_ = 0;
+    startup_.begin(rate_.best());
     trains_.clear();
-    startup_cap_ = 0;
   }
   unverified_ = state == State::kSteady;
   state_ = state;

@@ -23,6 +23,7 @@
 #include "proto/transport/round_queue.h"
 #include "proto/transport/round_tally.h"
 #include "proto/transport/siblings.h"
+#include "proto/transport/startup.h"
 #include "proto/transport/train_capacity.h"
 
 namespace tusk::transport {
@@ -36,10 +37,7 @@ class ModelController final : public CongestionController {
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   void take_part(double part) override { part_ = part; }
-  // The peer may tell it again later.
-  void remember(double rate) override {
-    if (!started_) remembered_ = rate;
-  }
+  void remember(double rate) override { startup_.remember(rate); }
   void meet(std::shared_ptr<Siblings> siblings) override;
   void handle_demand(TimePoint now, RttEstimator& rtt) override;
   [[nodiscard]] ByteCount window() const override { return window_; }
@@ -86,7 +84,6 @@ class ModelController final : public CongestionController {
   void sample_train(const AckEvent& event);
   [[nodiscard]] Duration queued_by(const AckEvent& event) const;
   void end_round(const AckEvent& event, RttEstimator& rtt);
-  void raise_startup_cap();
   [[nodiscard]] double start_rate() const;
   [[nodiscard]] double part_of_all() const;
   void tell_siblings(TimePoint now, Duration queue);
@@ -160,16 +157,12 @@ class ModelController final : public CongestionController {
   double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
   double part_ = 1;      // of what one flow would have, for k flows that have as much together: 1/k
 
-  double plateau_ = 0;  // startup: the rate to beat
-  int plateau_rounds_ = 0;
-  double startup_cap_ = 0;  // no faster than so much more than the round before
+  Startup startup_;
   TrainCapacity trains_;
   std::shared_ptr<Siblings> siblings_;  // nullptr: none are known of
   Siblings::Others others_;             // of them, by the newest round
   TimePoint told_at_{};
   ByteCount delivered_ = 0;  // ever
-  double remembered_ = 0;    // that the path has carried before, bytes/s; 0: nothing, or the start is over
-  bool started_ = false;     // a start has been over, since the connection began
 
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue

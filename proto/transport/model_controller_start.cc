@@ -11,19 +11,10 @@ constexpr double kInitialRate = 64.0 * kUsualPacket / 0.010;  // bytes/s before 
 // Enough to double every round trip (2/ln 2 = 2.885 is the least that doubles with pacing; a
 // little less overshoots less and still grows 2.7x in practice).
 constexpr double kStartupGain = 2.77;
-constexpr double kStartupGrowth = 1.25;
 constexpr double kFirstFlights = 4;  // initial windows, as long as nothing tells what the path holds
-constexpr int kPlateauRounds = 3;
 
 // By trains.
 constexpr double kTrainsConfirmed = 0.9;
-// No round carries more than so many times the one before, because a policer lets a first
-// burst pass at line rate.
-constexpr double kTrainGrowth = 512;
-constexpr ByteCount kProbedMax = 512 << 10;
-// Of what the path has carried before, if trains tell at least so much of it.
-constexpr double kRememberedSafe = 0.97;
-constexpr double kRememberedAgrees = 0.6;
 constexpr double kStartupLossMax = 0.15;
 // So many packets of a round tell that a policer is there, and more of them how much it loses.
 constexpr double kPolicedPackets = 100;
@@ -36,21 +27,7 @@ constexpr Duration kHostDelay = 2ms;
 
 ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kInitialRate) {}
 
-void ModelController::raise_startup_cap() {
-  // A probe of the line at rest may have been a burst that a policer lets through.
-  const ByteCount round = std::min(tally_.told(), tally_.app_limited ? kProbedMax : ~ByteCount{0});
-  const auto carried = static_cast<double>(std::max(train_bytes_min(), round));
-  const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
-  startup_cap_ = std::max(startup_cap_, cap);
-}
-
-// Of what trains say, and of what the path has carried before where they do not speak against it: then they
-// are believed without what is else taken off for the receiver's noise.
-double ModelController::start_rate() const {
-  const double safe = trains_.safe_rate();
-  if (trains_.capacity() < kRememberedAgrees * remembered_) return part_of_all() * safe;
-  return part_of_all() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
-}
+double ModelController::start_rate() const { return part_of_all() * startup_.believed(trains_); }
 
 // More is lost than any path loses by itself: the trains said too much.
 bool ModelController::start_overran() const { return trains_.several() && tally_.loss() > kStartupLossMax; }
@@ -77,12 +54,7 @@ void ModelController::end_startup_round() {
     blind_until_ = round_ + 1;
     return;
   }
-  if (rate_.best() >= plateau_ * kStartupGrowth) {
-    plateau_ = rate_.best();
-    plateau_rounds_ = 0;
-  } else if (++plateau_rounds_ >= kPlateauRounds) {
-    enter(State::kDrain);
-  }
+  if (startup_.reaches_plateau(rate_.best())) enter(State::kDrain);
 }
 
 void ModelController::control_startup(double round_trip) {
@@ -93,7 +65,7 @@ void ModelController::control_startup(double round_trip) {
     window_ = train_bytes_min();
     return;
   }
-  const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * initial / round_trip;
+  const double cap = startup_.cap(train_bytes_min(), round_trip);
   // On short paths the initial window alone is many times the capacity: only until trains know better.
   const double first = kStartupGain * initial / round_trip;
   double rate = estimate > 0 ? std::min(std::max(estimate, rate_.best()), cap)

@@ -103,7 +103,7 @@ double ModelController::extra_window() const {
 }
 
 ByteCount ModelController::burst() const {
-  if (passes_overrun() && !overrun_.measured) return kBurstBytesMin;  // none, as far as may be
+  if (passes_overrun() && !overrun_.measured()) return kBurstBytesMin;  // none, as far as may be
   if (sends_trains()) return train_bytes();
   const ByteCount least = siblings_fill() && others_.flows >= Siblings::kCrowd && !contention_.insists()
                               ? kBurstBytesAmongOurs
@@ -167,9 +167,12 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
   if (after_overrun() && event.lost_bytes > event.acked_bytes / 16) trains_.clear();
   sample_train(event);
   round_queue_.add({.rtt = event.rtt, .own_queue = queued_by(event), .after_pause = event.app_limited});
-  sample_loss(event);
+  newest_loss_.add({.acked = event.acked_bytes,
+                    .lost = event.lost_bytes,
+                    .bandwidth = rate_.best(),
+                    .round_trip = to_seconds(rtt_min_)});
   if (overruns_already(rtt)) begin_overrun(event.now, rtt.queueing(), round_ + 1);
-  if (passes_overrun() && !overrun_.measured) measure_overrun(event);
+  if (passes_overrun() && !overrun_.measured()) measure_overrun(event);
   if (event.round_ended) end_round(event, rtt);
   const Duration queue = std::max(Duration(0), rtt.queueing() - rtt.variation());
   const Duration queue_max = std::clamp(rtt_min_ / 8, kStartupQueueMin, kStartupQueueMax);
@@ -462,7 +465,7 @@ void ModelController::enter(State state) {
     model_window_ = rate * to_seconds(rtt_min_);
     loss_.forget_suspicion();
     emptying_.forget_kept();
-    newest_loss_ = 0;
+    newest_loss_ = {};
     longer_path_.forget();
     free_rounds_ = 0;
     climbing_ = false;
@@ -497,7 +500,8 @@ void ModelController::handle_outage(TimePoint) {
   capacity_ = guess;
   contention_ = {};
   overrun_ = {};
-  newest_loss_ = tally_.best_rate = 0;
+  newest_loss_ = {};
+  tally_.best_rate = 0;
   climbing_ = false;
   buffer_ = {};
   base_.trust();
@@ -533,7 +537,7 @@ void ModelController::control(const RttEstimator& rtt) {
   const double window = compensated + extra_window();
   // Most of what is in flight is lost and not known to be: the window would stop the sender.
   if (passes_overrun()) {
-    pacing_rate_ = overrun_.measured ? std::max(kRateMin, kOverrunPacing * rate_.best()) : kRateMin;
+    pacing_rate_ = overrun_.measured() ? std::max(kRateMin, kOverrunPacing * rate_.best()) : kRateMin;
     return;
   }
   window_ = static_cast<ByteCount>(window);

@@ -19,6 +19,8 @@
 #include "proto/transport/emptying.h"
 #include "proto/transport/goodput.h"
 #include "proto/transport/longer_path.h"
+#include "proto/transport/newest_loss.h"
+#include "proto/transport/overrun.h"
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
 #include "proto/transport/round_tally.h"
@@ -68,18 +70,6 @@ class ModelController final : public CongestionController {
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
 
-  // A line that became narrow under what was sent for a wide one.
-  struct Overrun {
-    std::uint64_t round = 0;  // the last one of what was sent before it was noticed; 0: there was none
-    bool measured = false;    // what the line carries
-    bool judged = false;      // whether it is the line that became narrow
-    TimePoint since{};        // the first acknowledgement after it was noticed, or after a pause
-    TimePoint until{};        // the newest one
-    ByteCount delivered = 0;  // until the first one, and before that when it was noticed
-    Duration queue{};         // when it was noticed
-    Duration draining{};      // round trip of the round before, while that is drained; 0: it is not
-  };
-
   void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
   [[nodiscard]] Duration queued_by(const AckEvent& event) const;
@@ -99,15 +89,13 @@ class ModelController final : public CongestionController {
   [[nodiscard]] bool start_policed() const;
   void end_startup_round();
   void end_steady_round(TimePoint now, RttEstimator& rtt);
-  void sample_loss(const AckEvent& event);
   [[nodiscard]] bool overruns_already(const RttEstimator& rtt) const;
   void begin_overrun(TimePoint now, Duration queue, std::uint64_t until);
   void measure_overrun(const AckEvent& event);
   void end_measuring_overrun(TimePoint now);
   void settle_overrun(TimePoint now);
   void believe_overrun(double rate);
-  // What is in flight was sent before it was noticed.
-  [[nodiscard]] bool passes_overrun() const { return overrun_.round > 0 && round_ <= overrun_.round; }
+  [[nodiscard]] bool passes_overrun() const { return overrun_.passes(round_); }
   // True while nothing but what was lost is to be learnt.
   [[nodiscard]] bool end_overrun_round(TimePoint now, RttEstimator& rtt);
   void learn_from_overrun();
@@ -173,7 +161,7 @@ class ModelController final : public CongestionController {
   BaseDoubt base_;
   LongerPath longer_path_;
   Overrun overrun_;
-  double newest_loss_ = 0;  // share of the newest eighth of what the path holds
+  NewestLoss newest_loss_;
   Contention contention_;
 
   PathLoss loss_;

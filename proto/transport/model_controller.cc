@@ -2,20 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "proto/transport/rtt_estimator.h"
 
 namespace tusk::transport {
 namespace {
 
-// On top of the model, the same for all that share a line: it makes shares equal. On a slow line it would be
-// a queue that never empties, and that of sixteen flows would be taken for strangers'. Beside those it keeps
-// us from being pressed to nothing before we insist.
-constexpr double kExtraSeconds = 0.5e-3;
-constexpr double kExtraSecondsBesideOthers = 2e-3;
-constexpr double kExtraWindowMin = 4.0 * kUsualPacket;
-constexpr double kExtraWindowMax = 16.0 * kUsualPacket;
 // Of packets that leave together a full buffer takes the first one only: who sends them by fours beside BBR
 // loses more than it does.
 constexpr ByteCount kBurstBytesMin = kUsualPacket;
@@ -33,44 +25,18 @@ constexpr Duration kStartupQueueMax = 20ms;
 constexpr double kDrainGain = 0.9;
 constexpr int kDrainRoundsMax = 3;
 
-// The queue of a flow that is alone: an eighth of the round trip. Where the path itself holds next to nothing
-// the queue is all that lasts while a program is kept from running: more there.
-constexpr Duration kOwnQueueMin = 5ms;
-constexpr Duration kOwnQueueHere = 12ms;
-constexpr Duration kOwnQueueNear = 8ms;
-constexpr Duration kOwnQueueMax = 10ms;
-// Of the way to the window that the law wants, in a round.
-constexpr double kStep = 0.75;
 // The window is what is delivered in a round trip: rate a little above it lets the window decide.
 constexpr double kPacingGain = 1.05;
 // But a train is as long as the pacer lets it be, not as what one acknowledgement makes room for: short ones
 // tell less than half of a fast line from the receiver's noise.
 constexpr double kPacingGainClimbing = 0.97;
 
-// No queue for so many rounds: trains look for more.
-constexpr int kFreeRounds = 3;
-constexpr double kFreeGrowth = 1.08;
-constexpr double kTakenAtOnceMax = 2;
-// What one of many takes of it beyond what the others have.
-constexpr double kAheadMost = 1.25;
-
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
 constexpr double kTrainsAmongOthers = 16;
-// Flows of ours that share a line all empty the queue in so long.
-constexpr Duration kShortRememberedMin = 1s;
-constexpr int kShortRememberedRtts = 24;
-constexpr double kCapacityWeight = 1.0 / 4;
-constexpr std::uint64_t kVerifiedRounds = 50;
-
-// Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
-constexpr Duration kFarAway = 10ms;
 
 // Of what is delivered, as long as most of what is in flight is lost and not known to be.
 constexpr double kOverrunPacing = 0.75;
-
-// More loss beyond the path's own may be a full buffer, which stays as long whatever we do.
-constexpr double kQuietLoss = 0.01;
 
 }  // namespace
 
@@ -92,14 +58,6 @@ std::string_view ModelController::state() const {
 // those of a mount's other flows have said it, too.
 double ModelController::bandwidth() const {
   return std::max(pressed_ ? rate_.best() : 0.0, state_ == State::kStartup ? start_rate() : 0.0);
-}
-
-double ModelController::extra_window() const {
-  const double seconds = std::lerp(kExtraSeconds, kExtraSecondsBesideOthers, contention_.suspicion());
-  const double extra = std::clamp(seconds * capacity_, kExtraWindowMin, kExtraWindowMax);
-  if (!buffer_.limited()) return part_ * extra;
-  // On a short path it alone would overrun a short buffer.
-  return part_ * std::min(extra, std::max(kExtraWindowMin, capacity_ * to_seconds(rtt_min_ + own_queue())));
 }
 
 ByteCount ModelController::burst() const {
@@ -136,13 +94,6 @@ ByteCount ModelController::train_bytes() const {
           : std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * packet(), train_bytes_min());
   return std::max(least, of_time(kTrainSeconds));
 }
-
-Duration ModelController::usual_queue() const {
-  const Duration least = std::max({kOwnQueueMin, kOwnQueueNear - rtt_min_ / 16, kOwnQueueHere - rtt_min_});
-  return std::clamp(rtt_min_ / 8, least, std::max(least, kOwnQueueMax));
-}
-
-Duration ModelController::own_queue() const { return std::min(usual_queue(), buffer_.room()); }
 
 bool ModelController::queue_short() const {
   return round_queue_.average() - round_queue_.wander() < usual_queue() / 8;
@@ -281,181 +232,6 @@ void ModelController::end_round(const AckEvent& event, RttEstimator& rtt) {
   tally_ = {.began = event.now};
 }
 
-void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
-  if (unverified_ && rounds_in_state_ >= kBlindRounds && !passes_overrun()) verify_capacity();
-  if (end_overrun_round(now, rtt)) return;
-  // Siblings that empty their queue all together see the bare path then.
-  if (siblings_fill()) longer_path_.forget();
-  if (!contention_.insists() && !siblings_fill() &&
-      longer_path_.end_round({.flight = rate_.flight(),
-                              .rate = rate_.newest() / part_,
-                              .capacity = capacity_,
-                              .queue = round_queue_.queue(),
-                              .wander = round_queue_.average() - round_queue_.queue(),
-                              .lossless = tally_.loss() - loss_.own() < kQuietLoss})) {
-    lengthen(now, rtt);
-    blind_until_ = round_ + kBlindRounds;
-  }
-  if (round_ <= blind_until_) return;
-  const bool content = loss_.content();
-  if (content) loss_.end_content_round();
-  const double part = part_ * (1 + owed());
-  const auto lawful = [&](double rate) {
-    const double held = rate * to_seconds(rtt_min_ + round_queue_.wander());
-    double queued = capacity_ * to_seconds(own_queue()) * std::sqrt(part * std::min(1.0, rate / capacity_));
-    if (buffer_.limited()) queued -= std::min(queued, extra_window());  // which needs room, too
-    if (content) queued = 0;
-    return model_window_ + kStep * (held + queued - model_window_);
-  };
-  // What was not sent has not been delivered: a window that a busy machine did not fill is not too large.
-  const double kept = content ? 0 : std::min(model_window_, lawful(rate_.newest_full()));
-  model_window_ = std::max(lawful(content ? goodput_.mean() : shown_rate()), kept);
-  grow_into_free_capacity();
-  share_evenly(rtt.queueing());
-  insist_if_starved(now, rtt.queueing());
-  const bool due = empty_due(now, rtt);
-  if (due) empty_with_siblings(now, rtt);  // what one wants to know for itself is no reason for them
-  if ((loss_.suspects() && !contention_.insists()) || contention_.doubts_capacity() || puzzled() || due)
-    enter(State::kEmpty);
-}
-
-// What a full window would have brought, where no queue speaks against it: as far as the line is known. Else
-// a busy machine at the end of a far path, whose law adds a few hundredths of the window for the queue, would
-// leave as much free as it does not fill.
-double ModelController::shown_rate() const {
-  const bool policer = loss_.policed() || tally_.loss() - loss_.own() > kQuietLoss;
-  if (policer || round_queue_.queue() >= own_queue() / 8) return rate_.newest();
-  return std::max(rate_.newest(), std::min(rate_.newest_full(), part_ * capacity_));
-}
-
-// The law adds a queue's worth in a round. Where there is much more, trains tell how much.
-void ModelController::grow_into_free_capacity() {
-  const bool free = round_queue_.queue() < own_queue() / 8 && !siblings_fill();
-  free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
-  climbing_ = climbing_ && free_rounds_ > 0;
-  if (free_rounds_ == 0) return trains_.clear();
-  if (loss_.policed() || free_rounds_ < kFreeRounds) return;
-  // Where the others do not come along it is no line that is free, but a machine that is busy.
-  if (others_.flows >= Siblings::kCrowd && goodput_.mean() > kAheadMost * even_rate()) return;
-  model_window_ = std::max(model_window_, kFreeGrowth * rate_.newest() * to_seconds(rtt_min_));
-  if (!trains_.several() || trains_.safe_rate() < kWorthTaking * rate_.newest()) return;
-  // Others may see it at the same time: up to a half at once, then twice as much.
-  capacity_ = std::max(capacity_, trains_.capacity());
-  const double taken = std::min(std::max(kTakenAtOnceMax * rate_.newest(), part_of_all() * capacity_ / 2),
-                                trains_.safe_rate());
-  model_window_ = std::max(model_window_, taken * to_seconds(rtt_min_));
-  free_rounds_ = kFreeRounds - 1;
-  climbing_ = trains_.safe_rate() > kTakenAtOnceMax * rate_.newest();
-  blind_until_ = round_ + kBlindRounds;
-  trains_.clear();
-}
-
-// Siblings are one beside strangers: what counts is what all of them have, and each insists on its part of
-// it.
-void ModelController::insist_if_starved(TimePoint now, Duration queue) {
-  const double part = part_of_all();
-  const double got =
-      others_.flows > 0 ? (others_.rate + rate_.newest()) / capacity_ : share_of(rate_.newest());
-  const Duration extra = from_seconds(extra_window() / (part_ * capacity_));  // of all flows of a mount
-  const bool is_short = round_queue_.queue() < own_queue() * 3 / 2 + extra;
-  const Duration remembered = std::max<Duration>(kShortRememberedMin, kShortRememberedRtts * rtt_min_);
-  const auto share = contention_.end_round({.now = now,
-                                            .got = std::min(1.0, got),
-                                            .flows = part_ / part,
-                                            .queue = queue,
-                                            .usual_queue = usual_queue(),
-                                            .extra_queue = extra,
-                                            .round_trip = rtt_min_,
-                                            .is_short = is_short,
-                                            .empties_in = remembered,
-                                            .loss = tally_.loss() - loss_.own(),
-                                            .overflow = loss_.pressed_out(tally_.loss()),
-                                            .capacity_known = round_ - verified_round_ < kVerifiedRounds,
-                                            .together = share_of_siblings()});
-  if (contention_.insisted_in_vain())
-    lower_capacity(std::min(capacity_, std::max(rate_.newest() / part, others_.rate + rate_.newest())));
-  if (share)
-    model_window_ = std::max(model_window_, *share * part * capacity_ * to_seconds(rtt_min_ + queue));
-}
-
-void ModelController::lengthen(TimePoint now, RttEstimator& rtt) {
-  rtt.forget_minimum(now);
-  buffer_ = {};
-  longer_path_.forget();
-  base_.lengthen(rtt.minimum());
-  emptying_.count_from(now);
-  model_window_ = std::max(model_window_, rate_.best() * to_seconds(rtt.minimum()));
-}
-
-// What is lost of the test is known a round later, and if it was ours that counts two rounds after that:
-// until then no more is sent than was delivered before. It would be lost, and that would ask for the next
-// test.
-void ModelController::await_test() {
-  if (rtt_min_ < kFarAway) return;
-  emptying_.keep(model_window_);
-  model_window_ =
-      std::min(model_window_, emptying_.before().delivered * to_seconds(rtt_min_ + round_queue_.wander()));
-}
-
-void ModelController::resume_after_test() {
-  const double before = emptying_.take_kept();
-  if (before <= 0) return;
-  if (!loss_.content()) {
-    model_window_ = std::max(model_window_, before);
-    return;
-  }
-  goodput_.raise(emptying_.before().delivered);  // without what emptying left free
-  // A round that lost much for another reason is no measure.
-  model_window_ = std::max(model_window_, goodput_.mean() * to_seconds(rtt_min_));
-}
-
-// What trains say that left while the queue was short.
-void ModelController::verify_capacity() {
-  unverified_ = false;
-  verified_round_ = round_;
-  agree_with_siblings();
-  if (!trains_.several()) return;
-  const double measured = std::max(trains_.best(), rate_.newest());
-  const double mean = std::max(trains_.capacity(), rate_.newest());
-  trains_.clear();
-  // Between the packets of siblings that fill the line trains tell less.
-  const bool filled =
-      others_.flows > 0 && others_.rate + goodput_.mean() > Contention::kTogetherAll * capacity_;
-  if (measured < kCapacityAgrees * capacity_) {
-    if (!filled) lower_capacity(measured);
-    return;
-  }
-  // Each flow's queue goes by what it takes for the capacity: those that share a line must come to agree.
-  if (loss_.policed()) return;
-  capacity_ += (mean - capacity_) * kCapacityWeight;
-}
-
-void ModelController::lower_capacity(double rate) {
-  capacity_ = rate;
-  carried_ = {};
-  base_.expect_change();
-  rate_.restart(round_, rate_.newest());
-}
-
-bool ModelController::puzzled() {
-  return base_.end_round({.queue = round_queue_.queue(),
-                          .usual_queue = usual_queue(),
-                          .share = share_of(rate_.newest()),
-                          .explained = siblings_fill()});
-}
-
-bool ModelController::empty_due(TimePoint now, const RttEstimator& rtt) const {
-  if (free_rounds_ > 0 && !base_.doubtful()) return false;  // it is empty
-  if (contention_.insists()) return false;                  // who fills the queue would take what we leave
-  if (siblings_empty(now, rtt)) return true;
-  const Duration since = now - (base_.doubtful() ? emptying_.counted_from()
-                                                 : std::max(emptying_.counted_from(), rtt.minimum_at()));
-  // Those that hear late of each other are told when.
-  if (siblings_fill() && !base_.doubtful())
-    return since > (others_.late > Duration(0) ? 2 : 1) * Siblings::empty_every(rtt_min_);
-  return since > Emptying::every(shared() || base_.doubtful(), rtt_min_);
-}
-
 void ModelController::enter(State state) {
   if (state == State::kSteady && state_ != State::kEmpty) {
     // A busy machine did not send what trains showed to be free; a full window would have had that.
@@ -487,7 +263,7 @@ void ModelController::enter(State state) {
     startup_.begin(rate_.best());
     trains_.clear();
   }
-  unverified_ = state == State::kSteady;
+  check_.expect(state == State::kSteady);
   state_ = state;
   rounds_in_state_ = 0;
   blind_until_ = round_ + kBlindRounds;
@@ -510,19 +286,6 @@ void ModelController::handle_outage(TimePoint) {
 }
 
 // ---------------------------------------------------------------- acting
-
-Emptying::Path ModelController::emptying_path(double round_trip) const {
-  return {.round_trip = round_trip,
-          .rate = rate_.newest(),
-          .best_rate = rate_.best(),
-          .extra = extra_window(),
-          .noise = to_seconds(round_queue_.wander()) + extra_window() / std::max(rate_.best(), kRateMin),
-          .packet = packet(),
-          .shared = shared(),
-          .tests_base = base_.tests(),
-          .base_doubtful = base_.doubtful(),
-          .tests_loss = loss_.suspects()};
-}
 
 void ModelController::control(const RttEstimator& rtt) {
   const double round_trip = to_seconds(std::max(rtt_min_, Duration(50us)));

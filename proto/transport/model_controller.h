@@ -12,6 +12,7 @@
 
 #include "proto/transport/base_doubt.h"
 #include "proto/transport/buffer_room.h"
+#include "proto/transport/capacity_check.h"
 #include "proto/transport/carried_rate.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/contention.h"
@@ -27,6 +28,7 @@
 #include "proto/transport/siblings.h"
 #include "proto/transport/startup.h"
 #include "proto/transport/train_capacity.h"
+#include "proto/transport/usual_queue.h"
 
 namespace tusk::transport {
 
@@ -69,6 +71,8 @@ class ModelController final : public CongestionController {
   static constexpr int kBlindRounds = 2;
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
+  // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
+  static constexpr Duration kFarAway = 10ms;
 
   void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
@@ -108,6 +112,7 @@ class ModelController final : public CongestionController {
   void resume_after_test();
   void verify_capacity();
   void lower_capacity(double rate);
+  // The queue may be none.
   [[nodiscard]] bool puzzled();
   [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
   void learn_carried(TimePoint now);
@@ -119,9 +124,9 @@ class ModelController final : public CongestionController {
   void control_startup(double round_trip);
   [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
   [[nodiscard]] bool after_overrun() const;
-  [[nodiscard]] Duration usual_queue() const;  // of a flow of ours that is alone
-  [[nodiscard]] Duration own_queue() const;    // that, where the buffer has room for it
-  [[nodiscard]] double extra_window() const;   // bytes
+  [[nodiscard]] Duration usual_queue() const { return usual_queue_of(rtt_min_); }
+  [[nodiscard]] Duration own_queue() const;   // that, where the buffer has room for it
+  [[nodiscard]] double extra_window() const;  // bytes
   // Of the capacity, divided by our part: what a mount with flows like this one has.
   [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
   [[nodiscard]] bool shared() const;
@@ -156,8 +161,7 @@ class ModelController final : public CongestionController {
   int free_rounds_ = 0;      // in a row in which there was no queue
   bool climbing_ = false;    // in these trains said that there is much more
   Emptying emptying_;
-  std::uint64_t verified_round_ = 0;  // when trains last told the capacity
-  bool unverified_ = false;           // it was emptied for them, and they have not been asked yet
+  CapacityCheck check_;
   BaseDoubt base_;
   LongerPath longer_path_;
   Overrun overrun_;

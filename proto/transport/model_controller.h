@@ -74,11 +74,55 @@ class ModelController final : public CongestionController {
   // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
   static constexpr Duration kFarAway = 10ms;
 
+  // What is measured, the states, and what they send: model_controller.cc.
   void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
   [[nodiscard]] Duration queued_by(const AckEvent& event) const;
   void end_round(const AckEvent& event, RttEstimator& rtt);
+  void learn_carried(TimePoint now);
+  void learn_loss();
+  void learn_buffer(TimePoint now);
+  void enter(State state);
+  void control(const RttEstimator& rtt);
+  // Of the capacity, divided by our part: what a mount with flows like this one has.
+  [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
+  [[nodiscard]] bool shared() const;
+  [[nodiscard]] bool queue_short() const;  // so that loss is no full buffer
+  [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
+  [[nodiscard]] bool sends_trains() const;
+  [[nodiscard]] ByteCount train_bytes() const;
+  // The shortest train that tells anything; and what may leave before anything is known.
+  [[nodiscard]] ByteCount train_bytes_min() const { return TrainCapacity::bytes_min(datagram_size_); }
+
+  // model_controller_start.cc
   [[nodiscard]] double start_rate() const;
+  [[nodiscard]] bool start_overran() const;
+  [[nodiscard]] bool start_policed() const;
+  void end_startup_round();
+  void control_startup(double round_trip);
+
+  // model_controller_law.cc
+  void end_steady_round(TimePoint now, RttEstimator& rtt);
+  [[nodiscard]] double shown_rate() const;
+  void grow_into_free_capacity();
+  void insist_if_starved(TimePoint now, Duration queue);
+  // Of a flow of ours that is alone.
+  [[nodiscard]] Duration usual_queue() const { return usual_queue_of(rtt_min_); }
+  [[nodiscard]] Duration own_queue() const;   // that, where the buffer has room for it
+  [[nodiscard]] double extra_window() const;  // bytes
+
+  // model_controller_emptying.cc
+  void lengthen(TimePoint now, RttEstimator& rtt);
+  void await_test();
+  void resume_after_test();
+  void verify_capacity();
+  void lower_capacity(double rate);
+  // The queue may be none.
+  [[nodiscard]] bool puzzled();
+  [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
+  [[nodiscard]] Emptying::Path emptying_path(double round_trip) const;
+
+  // model_controller_siblings.cc
   [[nodiscard]] double part_of_all() const;
   void tell_siblings(TimePoint now, Duration queue);
   [[nodiscard]] double share_of_siblings() const;
@@ -89,10 +133,8 @@ class ModelController final : public CongestionController {
   [[nodiscard]] double even_rate() const;  // bytes/s, with siblings
   [[nodiscard]] double owed() const;
   void share_evenly(Duration queue);
-  [[nodiscard]] bool start_overran() const;
-  [[nodiscard]] bool start_policed() const;
-  void end_startup_round();
-  void end_steady_round(TimePoint now, RttEstimator& rtt);
+
+  // model_controller_overrun.cc
   [[nodiscard]] bool overruns_already(const RttEstimator& rtt) const;
   void begin_overrun(TimePoint now, Duration queue, std::uint64_t until);
   void measure_overrun(const AckEvent& event);
@@ -100,79 +142,53 @@ class ModelController final : public CongestionController {
   void settle_overrun(TimePoint now);
   void believe_overrun(double rate);
   [[nodiscard]] bool passes_overrun() const { return overrun_.passes(round_); }
+  [[nodiscard]] bool after_overrun() const;
   // True while nothing but what was lost is to be learnt.
   [[nodiscard]] bool end_overrun_round(TimePoint now, RttEstimator& rtt);
   void learn_from_overrun();
   [[nodiscard]] bool drain_overrun(TimePoint now, RttEstimator& rtt);
-  [[nodiscard]] double shown_rate() const;
-  void grow_into_free_capacity();
-  void insist_if_starved(TimePoint now, Duration queue);
-  void lengthen(TimePoint now, RttEstimator& rtt);
-  void await_test();
-  void resume_after_test();
-  void verify_capacity();
-  void lower_capacity(double rate);
-  // The queue may be none.
-  [[nodiscard]] bool puzzled();
-  [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
-  void learn_carried(TimePoint now);
-  void learn_loss();
-  void learn_buffer(TimePoint now);
-  void enter(State state);
-  [[nodiscard]] Emptying::Path emptying_path(double round_trip) const;
-  void control(const RttEstimator& rtt);
-  void control_startup(double round_trip);
-  [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
-  [[nodiscard]] bool after_overrun() const;
-  [[nodiscard]] Duration usual_queue() const { return usual_queue_of(rtt_min_); }
-  [[nodiscard]] Duration own_queue() const;   // that, where the buffer has room for it
-  [[nodiscard]] double extra_window() const;  // bytes
-  // Of the capacity, divided by our part: what a mount with flows like this one has.
-  [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
-  [[nodiscard]] bool shared() const;
-  [[nodiscard]] bool queue_short() const;  // so that loss is no full buffer
-  [[nodiscard]] bool sends_trains() const;
-  [[nodiscard]] ByteCount train_bytes() const;
-  // The shortest train that tells anything; and what may leave before anything is known.
-  [[nodiscard]] ByteCount train_bytes_min() const { return TrainCapacity::bytes_min(datagram_size_); }
 
+  // ---- The state.
   State state_ = State::kStartup;
   std::uint64_t round_ = 0;
   std::int64_t rounds_in_state_ = 0;  // a mount that only asks for names may be in one for years
   std::uint64_t blind_until_ = 0;     // round to whose end the measurements are those of what was before
 
-  // What was measured.
+  // ---- What is measured.
   RoundTally tally_;  // of this round
   DeliveryRate rate_;
-  bool pressed_ = false;  // the path was ever given as much as it may carry
   Goodput goodput_;
   CarriedRate carried_;  // near by
-  double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
-  double part_ = 1;      // of what one flow would have, for k flows that have as much together: 1/k
-
-  Startup startup_;
+  NewestLoss newest_loss_;
+  RoundQueue round_queue_;
   TrainCapacity trains_;
+  Duration rtt_min_{};
+  ByteCount delivered_ = 0;      // ever
+  ByteCount datagram_size_ = 0;  // of a full packet; 0: unknown
+  bool pressed_ = false;         // the path was ever given as much as it may carry
+
+  // ---- What is believed of the path.
+  double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
+  CapacityCheck check_;  // whether trains said that
+  BaseDoubt base_;       // whether the round trip is without queues
+  LongerPath longer_path_;
+  PathLoss loss_;
+  BufferRoom buffer_;
+  Overrun overrun_;
+
+  // ---- Others.
+  double part_ = 1;  // of what one flow would have, for k flows that have as much together: 1/k
   std::shared_ptr<Siblings> siblings_;  // nullptr: none are known of
   Siblings::Others others_;             // of them, by the newest round
   TimePoint told_at_{};
-  ByteCount delivered_ = 0;  // ever
+  Contention contention_;
 
+  // ---- What is done.
+  Startup startup_;
+  Emptying emptying_;
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
   bool climbing_ = false;    // in these trains said that there is much more
-  Emptying emptying_;
-  CapacityCheck check_;
-  BaseDoubt base_;
-  LongerPath longer_path_;
-  Overrun overrun_;
-  NewestLoss newest_loss_;
-  Contention contention_;
-
-  PathLoss loss_;
-  BufferRoom buffer_;
-  RoundQueue round_queue_;
-  Duration rtt_min_{};
-  ByteCount datagram_size_ = 0;
   ByteCount window_;
   double pacing_rate_;
 };

@@ -2,7 +2,7 @@
 // is that of a machine that was kept from running and is told at once what came meanwhile: who believes that
 // takes others to be here.
 //
-// Pure state; not thread-safe.
+// Pure state; not thread-safe. A fresh one: nothing is known, as of another line.
 #pragma once
 
 #include "proto/base/strong_int.h"
@@ -24,8 +24,6 @@ class CarriedRate {
     acked_ = 0;
     return whole;
   }
-  // By assigning a fresh one it is forgotten, as of another line.
-
   // Bytes/s over the last whole kCarriedFor; 0: none is known.
   [[nodiscard]] double rate() const { return rate_; }
 

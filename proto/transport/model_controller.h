@@ -8,16 +8,27 @@
 // together. Whoever has less than the others keeps more for its rate, and gains.
 #pragma once
 
-#include <deque>
+#include <algorithm>
 
+#include "proto/transport/base_doubt.h"
 #include "proto/transport/buffer_room.h"
+#include "proto/transport/capacity_check.h"
+#include "proto/transport/carried_rate.h"
 #include "proto/transport/congestion.h"
 #include "proto/transport/contention.h"
+#include "proto/transport/delivery_rate.h"
+#include "proto/transport/emptying.h"
+#include "proto/transport/goodput.h"
 #include "proto/transport/longer_path.h"
+#include "proto/transport/newest_loss.h"
+#include "proto/transport/overrun.h"
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
+#include "proto/transport/round_tally.h"
 #include "proto/transport/siblings.h"
+#include "proto/transport/startup.h"
 #include "proto/transport/train_capacity.h"
+#include "proto/transport/usual_queue.h"
 
 namespace tusk::transport {
 
@@ -30,10 +41,7 @@ class ModelController final : public CongestionController {
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   void take_part(double part) override { part_ = part; }
-  // The peer may tell it again later.
-  void remember(double rate) override {
-    if (!started_) remembered_ = rate;
-  }
+  void remember(double rate) override { startup_.remember(rate); }
   void meet(std::shared_ptr<Siblings> siblings) override;
   void handle_demand(TimePoint now, RttEstimator& rtt) override;
   [[nodiscard]] ByteCount window() const override { return window_; }
@@ -63,31 +71,58 @@ class ModelController final : public CongestionController {
   static constexpr int kBlindRounds = 2;
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
-  static constexpr int kPatienceRounds = 4;
+  // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
+  static constexpr Duration kFarAway = 10ms;
 
-  struct RoundSample {
-    std::uint64_t round;
-    double rate;
-  };
-
-  // A line that became narrow under what was sent for a wide one.
-  struct Overrun {
-    std::uint64_t round = 0;  // the last one of what was sent before it was noticed; 0: there was none
-    bool measured = false;    // what the line carries
-    bool judged = false;      // whether it is the line that became narrow
-    TimePoint since{};        // the first acknowledgement after it was noticed, or after a pause
-    TimePoint until{};        // the newest one
-    ByteCount delivered = 0;  // until the first one, and before that when it was noticed
-    Duration queue{};         // when it was noticed
-    Duration draining{};      // round trip of the round before, while that is drained; 0: it is not
-  };
-
+  // What is measured, the states, and what they send: model_controller.cc.
   void sample_rate(const AckEvent& event);
   void sample_train(const AckEvent& event);
   [[nodiscard]] Duration queued_by(const AckEvent& event) const;
   void end_round(const AckEvent& event, RttEstimator& rtt);
-  void raise_startup_cap();
+  void learn_carried(TimePoint now);
+  void learn_loss();
+  void learn_buffer(TimePoint now);
+  void enter(State state);
+  void control(const RttEstimator& rtt);
+  // Of the capacity, divided by our part: what a mount with flows like this one has.
+  [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
+  [[nodiscard]] bool shared() const;
+  [[nodiscard]] bool queue_short() const;  // so that loss is no full buffer
+  [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
+  [[nodiscard]] bool sends_trains() const;
+  [[nodiscard]] ByteCount train_bytes() const;
+  // The shortest train that tells anything; and what may leave before anything is known.
+  [[nodiscard]] ByteCount train_bytes_min() const { return TrainCapacity::bytes_min(datagram_size_); }
+
+  // model_controller_start.cc
   [[nodiscard]] double start_rate() const;
+  [[nodiscard]] bool start_overran() const;
+  [[nodiscard]] bool start_policed() const;
+  void end_startup_round();
+  void control_startup(double round_trip);
+
+  // model_controller_law.cc
+  void end_steady_round(TimePoint now, RttEstimator& rtt);
+  [[nodiscard]] double shown_rate() const;
+  void grow_into_free_capacity();
+  void insist_if_starved(TimePoint now, Duration queue);
+  // Of a flow of ours that is alone.
+  [[nodiscard]] Duration usual_queue() const { return usual_queue_of(rtt_min_); }
+  [[nodiscard]] Duration own_queue() const;   // that, where the buffer has room for it
+  [[nodiscard]] double extra_window() const;  // bytes
+
+  // model_controller_emptying.cc
+  void lengthen(TimePoint now, RttEstimator& rtt);
+  void await_test();
+  void resume_after_test();
+  void verify_capacity();
+  void lower_capacity(double rate);
+  // The queue may be none.
+  [[nodiscard]] bool puzzled();
+  [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
+  [[nodiscard]] Emptying::Path emptying_path(double round_trip) const;
+
+  // model_controller_siblings.cc
   [[nodiscard]] double part_of_all() const;
   void tell_siblings(TimePoint now, Duration queue);
   [[nodiscard]] double share_of_siblings() const;
@@ -98,124 +133,62 @@ class ModelController final : public CongestionController {
   [[nodiscard]] double even_rate() const;  // bytes/s, with siblings
   [[nodiscard]] double owed() const;
   void share_evenly(Duration queue);
-  [[nodiscard]] bool start_overran() const;
-  [[nodiscard]] bool start_policed() const;
-  void end_startup_round();
-  void end_steady_round(TimePoint now, RttEstimator& rtt);
-  void sample_loss(const AckEvent& event);
+
+  // model_controller_overrun.cc
   [[nodiscard]] bool overruns_already(const RttEstimator& rtt) const;
   void begin_overrun(TimePoint now, Duration queue, std::uint64_t until);
   void measure_overrun(const AckEvent& event);
   void end_measuring_overrun(TimePoint now);
   void settle_overrun(TimePoint now);
   void believe_overrun(double rate);
-  // What is in flight was sent before it was noticed.
-  [[nodiscard]] bool passes_overrun() const { return overrun_.round > 0 && round_ <= overrun_.round; }
+  [[nodiscard]] bool passes_overrun() const { return overrun_.passes(round_); }
+  [[nodiscard]] bool after_overrun() const;
   // True while nothing but what was lost is to be learnt.
   [[nodiscard]] bool end_overrun_round(TimePoint now, RttEstimator& rtt);
   void learn_from_overrun();
   [[nodiscard]] bool drain_overrun(TimePoint now, RttEstimator& rtt);
-  [[nodiscard]] double shown_rate() const;
-  void grow_into_free_capacity();
-  void insist_if_starved(TimePoint now, Duration queue);
-  void judge_round_trip(TimePoint now, RttEstimator& rtt);
-  void lengthen(TimePoint now, RttEstimator& rtt);
-  void await_test();
-  void resume_after_test();
-  void verify_capacity();
-  void lower_capacity(double rate);
-  [[nodiscard]] bool puzzled();
-  [[nodiscard]] bool crowded() const;
-  [[nodiscard]] bool empty_due(TimePoint now, const RttEstimator& rtt) const;
-  void learn_carried(TimePoint now);
-  void forget_carried();
-  void learn_goodput(TimePoint now);
-  void learn_loss();
-  void learn_buffer(TimePoint now);
-  void enter(State state);
-  [[nodiscard]] double emptying_window(double round_trip) const;
-  void control(const RttEstimator& rtt);
-  void control_startup(double round_trip);
-  [[nodiscard]] double round_loss() const;
-  [[nodiscard]] double round_packets() const;
-  [[nodiscard]] double round_goodput(TimePoint now) const;
-  [[nodiscard]] bool after_overrun() const;
-  [[nodiscard]] Duration usual_queue() const;  // of a flow of ours that is alone
-  [[nodiscard]] Duration own_queue() const;    // that, where the buffer has room for it
-  [[nodiscard]] double extra_window() const;   // bytes
-  // Of the capacity, divided by our part: what a mount with flows like this one has.
-  [[nodiscard]] double share_of(double rate) const { return rate / (part_ * capacity_); }
-  [[nodiscard]] bool shared() const;
-  [[nodiscard]] bool queue_short() const;  // so that loss is no full buffer
-  [[nodiscard]] bool sends_trains() const;
-  [[nodiscard]] ByteCount train_bytes() const;
-  // The shortest train that tells anything; and what may leave before anything is known.
-  [[nodiscard]] ByteCount train_bytes_min() const { return TrainCapacity::bytes_min(datagram_size_); }
 
+  // ---- The state.
   State state_ = State::kStartup;
   std::uint64_t round_ = 0;
   std::int64_t rounds_in_state_ = 0;  // a mount that only asks for names may be in one for years
   std::uint64_t blind_until_ = 0;     // round to whose end the measurements are those of what was before
 
-  // Monotone queue: the maximum of the last rounds is in front.
-  std::deque<RoundSample> samples_;
-  double bandwidth_ = 0;   // bytes/s delivered, best of the last rounds
-  bool pressed_ = false;   // and the path was ever given as much as it may carry
-  double rate_ = 0;        // newest sample, bytes/s
-  double filled_ = 1;      // share of the window that was in flight for that sample
-  ByteCount flight_ = 0;   // that
-  double round_rate_ = 0;  // best sample of this round
-  bool round_app_limited_ = true;
-  double capacity_ = 0;    // of the bottleneck, with the parts of others; bytes/s
-  ByteCount carried_ = 0;  // near by: acknowledged
-  TimePoint carried_since_{};
-  double carried_rate_ = 0;  // bytes/s over the last whole kCarriedFor, pauses included
-  double part_ = 1;          // of what one flow would have, for k flows that have as much together: 1/k
-
-  double plateau_ = 0;  // startup: the rate to beat
-  int plateau_rounds_ = 0;
-  double startup_cap_ = 0;  // no faster than so much more than the round before
+  // ---- What is measured.
+  RoundTally tally_;  // of this round
+  DeliveryRate rate_;
+  Goodput goodput_;
+  CarriedRate carried_;  // near by
+  NewestLoss newest_loss_;
+  RoundQueue round_queue_;
   TrainCapacity trains_;
+  Duration rtt_min_{};
+  ByteCount delivered_ = 0;      // ever
+  ByteCount datagram_size_ = 0;  // of a full packet; 0: unknown
+  bool pressed_ = false;         // the path was ever given as much as it may carry
+
+  // ---- What is believed of the path.
+  double capacity_ = 0;  // of the bottleneck, with the parts of others; bytes/s
+  CapacityCheck check_;  // whether trains said that
+  BaseDoubt base_;       // whether the round trip is without queues
+  LongerPath longer_path_;
+  PathLoss loss_;
+  BufferRoom buffer_;
+  Overrun overrun_;
+
+  // ---- Others.
+  double part_ = 1;  // of what one flow would have, for k flows that have as much together: 1/k
   std::shared_ptr<Siblings> siblings_;  // nullptr: none are known of
   Siblings::Others others_;             // of them, by the newest round
   TimePoint told_at_{};
-  ByteCount delivered_ = 0;  // ever
-  double remembered_ = 0;    // that the path has carried before, bytes/s; 0: nothing, or the start is over
-  bool started_ = false;     // a start has been over, since the connection began
+  Contention contention_;
 
+  // ---- What is done.
+  Startup startup_;
+  Emptying emptying_;
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
   bool climbing_ = false;    // in these trains said that there is much more
-  TimePoint emptied_at_{};
-  TimePoint emptying_at_{};  // when one of all flows to this host last began to, which all then did
-  TimePoint empty_until_{};
-  bool empties_together_ = false;     // with siblings
-  double kept_goodput_ = 0;           // when the emptying began
-  std::uint64_t verified_round_ = 0;  // when trains last told the capacity
-  bool unverified_ = false;           // it was emptied for them, and they have not been asked yet
-  Duration steady_queue_{};           // that has not changed for so many rounds
-  int steady_rounds_ = 0;
-  int patience_ = kPatienceRounds;
-  bool base_doubtful_ = false;  // it was found behind what was taken for a longer path
-  Duration doubtful_base_{};    // before the queue was emptied
-  Duration puzzling_queue_{};   // for which the queue is being emptied; 0: none
-  LongerPath longer_path_;
-  Overrun overrun_;
-  double newest_loss_ = 0;  // share of the newest eighth of what the path holds
-  Contention contention_;
-
-  double goodput_ = 0;  // bytes/s delivered over the last rounds, with their pauses
-  TimePoint round_started_{};
-  ByteCount round_acked_ = 0;
-  ByteCount round_lost_ = 0;
-  PathLoss loss_;
-  double delivered_rate_ = 0;  // bytes/s, in the round before the queue was emptied
-  double round_goodput_ = 0;
-  double untested_window_ = 0;  // bytes, before what the path loses was put to the test; 0: no test runs
-  BufferRoom buffer_;
-  RoundQueue round_queue_;
-  Duration rtt_min_{};
-  ByteCount datagram_size_ = 0;
   ByteCount window_;
   double pacing_rate_;
 };

@@ -5,7 +5,6 @@
 // the path, which may be longer, too.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "proto/transport/model_controller.h"
 #include "proto/transport/rtt_estimator.h"
@@ -16,20 +15,13 @@ namespace {
 // So much is lost of a round only where the line is narrower, or others send more than twice its rate.
 constexpr double kOverrunLoss = 0.7;
 constexpr double kOverrunPackets = 100;
-// Before its end: of what was told newly, more than a burst and so much of what the path holds, with a queue
-// that is clearly more than ours.
-constexpr double kNewestBytes = 500.0 * kUsualPacket;
-constexpr double kNewestHeld = 0.125;
+// Before its end: of what was told newly, with a queue that is clearly more than ours.
 constexpr double kNewestLoss = 0.8;
 constexpr int kNewestQueues = 2;
-// What comes after a longer pause, or one as long as that queue, came after the line was gone.
-constexpr Duration kPauseMin = 60ms;
-constexpr int kMeasuredLeast = 8;  // th of the queue that stood then, if nothing more comes
 // Who had so much of the line before, or has so much of what trains say of it now, has it alone.
 constexpr double kOverrunAlone = 0.8;
 // Of what the line carries, a round: what it sends less shows the path when the queue is gone.
 constexpr double kDrainOverrun = 0.85;
-constexpr double kDrained = 0.95;  // of the round trip before: it does not become shorter any more
 constexpr std::uint64_t kDrainRounds = 16;
 constexpr double kDrainedAlone = 0.65;  // of what the line carries, of which it sends 0.85
 // For trains, if the first ones told nothing.
@@ -38,14 +30,8 @@ constexpr std::uint64_t kLateRounds = 2;
 }  // namespace
 
 bool ModelController::after_overrun() const {
-  return overrun_.round > 0 && !overrun_.judged && round_ < overrun_.round + kBlindRounds + kLateRounds;
-}
-
-void ModelController::sample_loss(const AckEvent& event) {
-  const auto told = static_cast<double>(event.acked_bytes + event.lost_bytes);
-  if (told <= 0) return;
-  const double some = std::max(kNewestBytes, kNewestHeld * bandwidth_ * to_seconds(rtt_min_));
-  newest_loss_ += (static_cast<double>(event.lost_bytes) / told - newest_loss_) * -std::expm1(-told / some);
+  return overrun_.happened() && !overrun_.judged() &&
+         round_ < overrun_.last_round() + kBlindRounds + kLateRounds;
 }
 
 // Before the end of a round, which is long in a queue that the narrow line takes long to pass: a window that
@@ -53,114 +39,103 @@ void ModelController::sample_loss(const AckEvent& event) {
 // have begun on the wide line.
 bool ModelController::overruns_already(const RttEstimator& rtt) const {
   if (state_ != State::kSteady && state_ != State::kEmpty) return false;
-  if (overrun_.round > 0 && round_ <= overrun_.round + kBlindRounds) return false;
+  if (overrun_.happened() && round_ <= overrun_.last_round() + kBlindRounds) return false;
   // Others that start overrun a line, too, and who pauses for that has less.
-  if (share_of(bandwidth_) < kOverrunAlone) return false;
-  return newest_loss_ > kNewestLoss && rtt.queueing() > kNewestQueues * usual_queue();
+  if (share_of(rate_.best()) < kOverrunAlone) return false;
+  return newest_loss_.share() > kNewestLoss && rtt.queueing() > kNewestQueues * usual_queue();
 }
 
 void ModelController::begin_overrun(TimePoint now, Duration queue, std::uint64_t until) {
   if (state_ == State::kEmpty) enter(State::kSteady);
-  overrun_ = {.round = until, .delivered = delivered_, .queue = queue};
-  newest_loss_ = 0;
-  puzzling_queue_ = {};
-  untested_window_ = 0;
+  overrun_ = Overrun(until, delivered_, queue);
+  newest_loss_ = {};
+  base_.abandon_test();
+  emptying_.forget_kept();
   longer_path_.forget();
   trains_.clear();
   blind_until_ = until + kBlindRounds;
-  emptied_at_ = now;
+  emptying_.count_from(now);
 }
 
 // Next to nothing is sent for half of what stands in the queue. What comes of it meanwhile, from one
 // acknowledgement to another, is what the line carries.
 void ModelController::measure_overrun(const AckEvent& event) {
-  if (event.acked_bytes > 0 && delivered_ > overrun_.delivered) {
-    if (event.now - overrun_.until > std::max(kPauseMin, overrun_.queue)) {
-      overrun_.since = event.now;
-      overrun_.delivered = delivered_;
-    }
-    overrun_.until = event.now;
-  }
-  const double meanwhile = kRateMin * to_seconds(rtt_min_ + overrun_.queue) + 2 * kUsualPacket;  // sent
+  if (event.acked_bytes > 0) overrun_.acknowledge(event.now, delivered_);
+  const double meanwhile = kRateMin * to_seconds(rtt_min_ + overrun_.queue()) + 2 * kUsualPacket;  // sent
   const bool nothing_left = static_cast<double>(event.in_flight) <= meanwhile;
-  if (nothing_left || overrun_.until - overrun_.since >= overrun_.queue / 2) end_measuring_overrun(event.now);
+  if (nothing_left || overrun_.heard_enough()) end_measuring_overrun(event.now);
 }
 
 // What came is believed if it is more than what was sent meanwhile, over time enough. Else the line was gone.
 void ModelController::end_measuring_overrun(TimePoint now) {
-  const Duration time = overrun_.until - overrun_.since;
-  const double rate =
-      static_cast<double>(delivered_ - overrun_.delivered) / to_seconds(std::max<Duration>(time, 1us));
-  if (time >= overrun_.queue / kMeasuredLeast && rate > 2 * kRateMin) return believe_overrun(rate);
+  const auto rate = overrun_.carried(delivered_);
+  if (rate && *rate > 2 * kRateMin) return believe_overrun(*rate);
   handle_outage(now);
 }
 
 // However its rounds end: without having measured, and without trains that told anything.
 void ModelController::settle_overrun(TimePoint now) {
-  if (overrun_.round == 0 || round_ <= overrun_.round) return;
-  if (!overrun_.measured) return end_measuring_overrun(now);
-  if (round_ > overrun_.round + kBlindRounds + kLateRounds) overrun_.judged = true;
+  if (!overrun_.happened() || round_ <= overrun_.last_round()) return;
+  if (!overrun_.measured()) return end_measuring_overrun(now);
+  if (round_ > overrun_.last_round() + kBlindRounds + kLateRounds) overrun_.set_judged();
 }
 
 void ModelController::believe_overrun(double rate) {
-  overrun_.measured = true;
-  rate_ = bandwidth_ = rate;
-  samples_ = {{round_, rate}};
-  const Duration longer = std::min(overrun_.queue, rtt_min_ / 4);  // the path may be
+  overrun_.set_measured();
+  rate_.restart(round_, rate);
+  const Duration longer = std::min(overrun_.queue(), rtt_min_ / 4);  // the path may be
   model_window_ = rate * to_seconds(rtt_min_ + longer + own_queue());
 }
 
 bool ModelController::end_overrun_round(TimePoint now, RttEstimator& rtt) {
-  if (overrun_.round > 0) {
-    if (round_ == overrun_.round + 1) trains_.clear();  // of packets that were lost
-    const std::uint64_t over = overrun_.round + kBlindRounds;
+  if (overrun_.happened()) {
+    if (round_ == overrun_.last_round() + 1) trains_.clear();  // of packets that were lost
+    const std::uint64_t over = overrun_.last_round() + kBlindRounds;
     if (round_ < over) return true;
     if (after_overrun() && trains_.capacity() <= 0) return true;  // all lost a packet: the next ones may tell
-    if (!overrun_.judged) learn_from_overrun();
-    if (overrun_.draining > Duration(0) && round_ <= over + kDrainRounds && drain_overrun(now, rtt))
-      return true;
-    overrun_.draining = {};
+    if (!overrun_.judged()) learn_from_overrun();
+    if (overrun_.drains() && round_ <= over + kDrainRounds && drain_overrun(now, rtt)) return true;
+    overrun_.end_draining();
     if (round_ <= over) return true;
   }
-  if (round_packets() < kOverrunPackets || round_loss() < kOverrunLoss) return false;
+  if (tally_.packets(packet()) < kOverrunPackets || tally_.loss() < kOverrunLoss) return false;
   if (round_queue_.average() < usual_queue()) return false;  // a policer
   begin_overrun(now, round_queue_.queue(), round_);
-  believe_overrun(std::max(rate_, round_goodput(now)));
+  believe_overrun(std::max(rate_.newest(), tally_.goodput(now)));
   return true;
 }
 
 void ModelController::learn_from_overrun() {
-  overrun_.judged = true;
+  overrun_.set_judged();
   const double measured = trains_.capacity();
   trains_.clear();
   // A mount that has the line alone gets what it carries.
-  if (measured <= 0 || bandwidth_ / part_ < kOverrunAlone * measured) return;
-  const double narrower = std::max(measured, bandwidth_);
+  if (measured <= 0 || rate_.best() / part_ < kOverrunAlone * measured) return;
+  const double narrower = std::max(measured, rate_.best());
   if (narrower > kCapacityAgrees * capacity_) return;
   capacity_ = narrower;
-  forget_carried();
-  verified_round_ = round_;
-  patience_ = kPatienceRounds / 2;
-  overrun_.draining = Duration::max();
+  carried_ = {};
+  check_.pass(round_);
+  base_.expect_change();
+  overrun_.drain();
 }
 
 // True as long as the round trip becomes shorter by it.
 bool ModelController::drain_overrun(TimePoint now, RttEstimator& rtt) {
   const Duration round_trip = rtt_min_ + round_queue_.queue();
-  const Duration before = std::exchange(overrun_.draining, round_trip);
   blind_until_ = round_ + kBlindRounds;
-  if (to_seconds(round_trip) < kDrained * to_seconds(before)) {
-    model_window_ = kDrainOverrun * bandwidth_ * to_seconds(round_trip);
+  if (overrun_.shortens(round_trip)) {
+    model_window_ = kDrainOverrun * rate_.best() * to_seconds(round_trip);
     return true;
   }
   // Others that have come meanwhile keep a queue, too.
-  const bool alone = share_of(rate_) > kDrainedAlone && !siblings_fill();
-  if (alone && to_seconds(rtt_min_) < kDrained * to_seconds(round_trip)) {
+  const bool alone = share_of(rate_.newest()) > kDrainedAlone && !siblings_fill();
+  if (alone && Overrun::clearly_shorter(rtt_min_, round_trip)) {
     lengthen(now, rtt);
-    base_doubtful_ = false;
+    base_.trust();
   }
-  emptied_at_ = now;
-  model_window_ = bandwidth_ * to_seconds(rtt.minimum() + own_queue());
+  emptying_.count_from(now);
+  model_window_ = rate_.best() * to_seconds(rtt.minimum() + own_queue());
   return false;
 }
 

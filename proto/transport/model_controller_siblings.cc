@@ -52,12 +52,12 @@ void ModelController::tell_siblings(TimePoint now, Duration queue) {
   told_at_ = now;
   others_ = siblings_->tell(this, {.now = now,
                                    .part = part_,
-                                   .rate = state_ == State::kStartup ? 0 : goodput_,
+                                   .rate = state_ == State::kStartup ? 0 : goodput_.mean(),
                                    .delivered = delivered_,
                                    .capacity = std::max(capacity_, trains_.capacity()),
                                    .base = rtt_min_,
                                    .queue = queue,
-                                   .emptying = emptying_at_});
+                                   .emptying = emptying_.announced()});
 }
 
 double ModelController::share_of_siblings() const {
@@ -65,7 +65,7 @@ double ModelController::share_of_siblings() const {
   // Who alone takes it for more would not see that it is full.
   const bool outvoted = others_.flows >= Siblings::kCrowd && others_.capacity > 0;
   const double line = outvoted ? others_.capacity : std::max(capacity_, others_.capacity);
-  const double share = (others_.rate_of_all + goodput_) / line;
+  const double share = (others_.rate_of_all + goodput_.mean()) / line;
   const double lines_of_their_own = std::max(kTogetherMax, kTogetherMaxEach * (others_.flows + 1));
   return share < lines_of_their_own ? share : 0;
 }
@@ -77,15 +77,16 @@ bool ModelController::siblings_fill() const {
 // All that share a queue empty it at the same time, or none of them sees the bare path. Strangers would take
 // what all leave.
 bool ModelController::siblings_empty(TimePoint now, const RttEstimator& rtt) const {
-  return siblings_fill() && others_.emptying > emptying_at_ + others_.late &&
+  return siblings_fill() && others_.emptying > emptying_.announced() + others_.late &&
          now - others_.emptying < rtt_min_ + rtt.queueing() + others_.late;
 }
 
 // Each hears of it within a round trip; until the last one has, and the path has been seen without their
 // queue, nobody fills it again.
 void ModelController::empty_with_siblings(TimePoint now, const RttEstimator& rtt) {
-  emptying_at_ = siblings_empty(now, rtt) ? others_.emptying : now;
-  empty_until_ = siblings_fill() ? emptying_at_ + 2 * (rtt_min_ + others_.late) + rtt.queueing() : now;
+  const TimePoint began = siblings_empty(now, rtt) ? others_.emptying : now;
+  const Duration heard = 2 * (rtt_min_ + others_.late) + rtt.queueing();
+  emptying_.announce(began, siblings_fill() ? began + heard : now);
   told_at_ = {};  // at once
   tell_siblings(now, rtt.queueing());
 }
@@ -94,12 +95,12 @@ void ModelController::empty_with_siblings(TimePoint now, const RttEstimator& rtt
 void ModelController::agree_with_siblings() {
   if (!siblings_fill() || others_.capacity <= 0) return;
   capacity_ += (others_.capacity - capacity_) / 2;
-  const double together = others_.rate + goodput_;
+  const double together = others_.rate + goodput_.mean();
   if (shared() && together > capacity_) capacity_ += (together - capacity_) * kTogetherWeight;
 }
 
 double ModelController::even_rate() const {
-  return part_ * (others_.rate + goodput_) / (others_.parts + part_);
+  return part_ * (others_.rate + goodput_.mean()) / (others_.parts + part_);
 }
 
 // Of its part: who had less of the line than its siblings has more until all had the same.
@@ -117,13 +118,13 @@ double ModelController::owed() const {
 void ModelController::share_evenly(Duration queue) {
   if (!siblings_fill()) return;
   if (others_.flows >= Siblings::kCrowd)
-    capacity_ = std::max(capacity_, kCrowdHas * (others_.rate + goodput_));
+    capacity_ = std::max(capacity_, kCrowdHas * (others_.rate + goodput_.mean()));
   const double even = (1 + owed()) * even_rate();
   // Without a queue nobody waits for what it would give, and a busy machine does not send what it would take.
-  if (round_queue_.queue() < own_queue() / 2 && (even < goodput_ || filled_ < kFilled)) return;
-  const double step = kEvenStep * (even - goodput_);
-  model_window_ +=
-      std::clamp(step, -kEvenMost * goodput_, kEvenMost * goodput_) * to_seconds(rtt_min_ + queue);
+  if (round_queue_.queue() < own_queue() / 2 && (even < goodput_.mean() || rate_.filled() < kFilled)) return;
+  const double step = kEvenStep * (even - goodput_.mean());
+  model_window_ += std::clamp(step, -kEvenMost * goodput_.mean(), kEvenMost * goodput_.mean()) *
+                   to_seconds(rtt_min_ + queue);
   model_window_ = std::max(model_window_, extra_window());
   // Who owes much and sees less of the queue than the others (on a busy machine it waits for a processor)
   // would have more of the line for ever with the queue that the law gives it.

@@ -11,19 +11,10 @@ constexpr double kInitialRate = 64.0 * kUsualPacket / 0.010;  // bytes/s before 
 // Enough to double every round trip (2/ln 2 = 2.885 is the least that doubles with pacing; a
 // little less overshoots less and still grows 2.7x in practice).
 constexpr double kStartupGain = 2.77;
-constexpr double kStartupGrowth = 1.25;
 constexpr double kFirstFlights = 4;  // initial windows, as long as nothing tells what the path holds
-constexpr int kPlateauRounds = 3;
 
 // By trains.
 constexpr double kTrainsConfirmed = 0.9;
-// No round carries more than so many times the one before, because a policer lets a first
-// burst pass at line rate.
-constexpr double kTrainGrowth = 512;
-constexpr ByteCount kProbedMax = 512 << 10;
-// Of what the path has carried before, if trains tell at least so much of it.
-constexpr double kRememberedSafe = 0.97;
-constexpr double kRememberedAgrees = 0.6;
 constexpr double kStartupLossMax = 0.15;
 // So many packets of a round tell that a policer is there, and more of them how much it loses.
 constexpr double kPolicedPackets = 100;
@@ -36,25 +27,10 @@ constexpr Duration kHostDelay = 2ms;
 
 ModelController::ModelController() : window_(train_bytes_min()), pacing_rate_(kInitialRate) {}
 
-void ModelController::raise_startup_cap() {
-  // A probe of the line at rest may have been a burst that a policer lets through.
-  const ByteCount round =
-      std::min(round_acked_ + round_lost_, round_app_limited_ ? kProbedMax : ~ByteCount{0});
-  const auto carried = static_cast<double>(std::max(train_bytes_min(), round));
-  const double cap = kTrainGrowth * carried / to_seconds(std::max(rtt_min_, Duration(50us)));
-  startup_cap_ = std::max(startup_cap_, cap);
-}
-
-// Of what trains say, and of what the path has carried before where they do not speak against it: then they
-// are believed without what is else taken off for the receiver's noise.
-double ModelController::start_rate() const {
-  const double safe = trains_.safe_rate();
-  if (trains_.capacity() < kRememberedAgrees * remembered_) return part_of_all() * safe;
-  return part_of_all() * std::max(safe, std::min(kRememberedSafe * remembered_, trains_.dispersion()));
-}
+double ModelController::start_rate() const { return part_of_all() * startup_.believed(trains_); }
 
 // More is lost than any path loses by itself: the trains said too much.
-bool ModelController::start_overran() const { return trains_.several() && round_loss() > kStartupLossMax; }
+bool ModelController::start_overran() const { return trains_.several() && tally_.loss() > kStartupLossMax; }
 
 // And not by a queue, which others may have filled.
 bool ModelController::start_policed() const {
@@ -64,49 +40,44 @@ bool ModelController::start_policed() const {
 void ModelController::end_startup_round() {
   capacity_ = std::max(capacity_, trains_.capacity());
   if (start_overran()) {
-    if (start_policed() && round_packets() > kPolicedPackets) loss_.expect_policer();
+    if (start_policed() && tally_.packets(packet()) > kPolicedPackets) loss_.expect_policer();
     return enter(State::kDrain);
   }
   // The path carries what trains said it would, and they say no more.
-  const bool more = part_of_all() * trains_.safe_rate() > kWorthTaking * round_rate_;
-  if (trains_.several() && !more && round_rate_ > kTrainsConfirmed * pacing_rate_) {
+  const bool more = part_of_all() * trains_.safe_rate() > kWorthTaking * tally_.best_rate;
+  if (trains_.several() && !more && tally_.best_rate > kTrainsConfirmed * pacing_rate_) {
     // Less was sent than the line carries: what was lost of that, it loses by itself.
-    loss_.end_round({.lost = round_loss(), .packets = round_packets(), .judged = false});
+    loss_.end_round({.lost = tally_.loss(), .packets = tally_.packets(packet()), .judged = false});
     enter(State::kSteady);
     model_window_ = std::max(model_window_, part_of_all() * trains_.capacity() * to_seconds(rtt_min_));
     // The round that begins is of what was sent before; the next one tells what the line made of this.
     blind_until_ = round_ + 1;
     return;
   }
-  if (bandwidth_ >= plateau_ * kStartupGrowth) {
-    plateau_ = bandwidth_;
-    plateau_rounds_ = 0;
-  } else if (++plateau_rounds_ >= kPlateauRounds) {
-    enter(State::kDrain);
-  }
+  if (startup_.reaches_plateau(rate_.best())) enter(State::kDrain);
 }
 
 void ModelController::control_startup(double round_trip) {
   const double estimate = start_rate();
   const auto initial = static_cast<double>(train_bytes_min());
-  if (estimate <= 0 && bandwidth_ <= 0) {
+  if (estimate <= 0 && rate_.best() <= 0) {
     pacing_rate_ = std::max(kInitialRate, kStartupGain * initial / round_trip);
     window_ = train_bytes_min();
     return;
   }
-  const double cap = startup_cap_ > 0 ? startup_cap_ : kTrainGrowth * initial / round_trip;
+  const double cap = startup_.cap(train_bytes_min(), round_trip);
   // On short paths the initial window alone is many times the capacity: only until trains know better.
   const double first = kStartupGain * initial / round_trip;
-  double rate = estimate > 0 ? std::min(std::max(estimate, bandwidth_), cap)
-                             : std::max(kStartupGain * bandwidth_, first);
+  double rate = estimate > 0 ? std::min(std::max(estimate, rate_.best()), cap)
+                             : std::max(kStartupGain * rate_.best(), first);
   // What a fast line loses until the round ends is megabytes.
-  if (start_policed() && round_packets() > kStartupLossPackets) rate *= 1 - round_loss();
+  if (start_policed() && tally_.packets(packet()) > kStartupLossPackets) rate *= 1 - tally_.loss();
   pacing_rate_ = std::max(kRateMin, rate);
   const double held = round_trip + to_seconds(own_queue() + kHostDelay);
   double more = pacing_rate_ * held;
   // On a short path the first rate is that of trains, not of the line, which would be a queue of 10 MB.
   if (estimate <= 0)
-    more = std::max(kStartupGain * bandwidth_ * held, std::min(more, kFirstFlights * initial));
+    more = std::max(kStartupGain * rate_.best() * held, std::min(more, kFirstFlights * initial));
   window_ = train_bytes_min() + static_cast<ByteCount>(more);
 }
 

@@ -1,11 +1,13 @@
-// The parts of the model of a path: its own loss, the queue of a round trip, what trains tell of the
-// capacity, and whether others fill it.
+// The parts of the model of a path: its own loss, the queue of a round trip and the one that we keep, what
+// trains tell of the capacity and when they were asked, and whether others fill it.
 #include <gtest/gtest.h>
 
+#include "proto/transport/capacity_check.h"
 #include "proto/transport/contention.h"
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
 #include "proto/transport/train_capacity.h"
+#include "proto/transport/usual_queue.h"
 #include "tests/unit/transport/virtual_time.h"
 
 namespace tusk::transport {
@@ -393,6 +395,42 @@ TEST_F(ContentionTest, TriesFromTimeToTimeWhetherOthersAreStillThere) {
   bool paused = false;
   for (int i = 0; i < 300 && !paused; ++i) paused = !rounds(1, 0.45, 45ms);
   EXPECT_TRUE(paused);
+}
+
+// ---------------------------------------------------------------- our own queue
+
+TEST(UsualQueue, IsAnEighthOfTheRoundTripWithinBounds) {
+  EXPECT_EQ(usual_queue_of(64ms), 8ms);
+  EXPECT_EQ(usual_queue_of(80ms), 10ms);
+  EXPECT_EQ(usual_queue_of(1s), 10ms);
+}
+
+TEST(UsualQueue, IsLongerWhereThePathHoldsLittle) {
+  EXPECT_EQ(usual_queue_of(0ms), 12ms);
+  EXPECT_EQ(usual_queue_of(2ms), 10ms);
+  EXPECT_EQ(usual_queue_of(16ms), 7ms);
+  EXPECT_EQ(usual_queue_of(40ms), 5500us);
+}
+
+// ---------------------------------------------------------------- when trains were asked
+
+TEST(CapacityCheck, IsDueOnceForEachShortQueue) {
+  CapacityCheck check;
+  EXPECT_FALSE(check.due());
+  check.expect(true);
+  EXPECT_TRUE(check.due());
+  check.pass(7);
+  EXPECT_FALSE(check.due());
+  check.expect(true);
+  check.expect(false);
+  EXPECT_FALSE(check.due()) << "the queue is not short any more";
+}
+
+TEST(CapacityCheck, FiftyRoundsAreLately) {
+  CapacityCheck check;
+  check.pass(7);
+  EXPECT_TRUE(check.passed_lately(56));
+  EXPECT_FALSE(check.passed_lately(57));
 }
 
 }  // namespace

@@ -1,0 +1,81 @@
+// A start: how far packet trains are believed, by what the rounds before carried and by what the path has
+// carried in a connection before this one; and whether what is delivered still grows, where trains tell
+// nothing.
+//
+// Pure state; not thread-safe.
+#pragma once
+
+#include <algorithm>
+
+#include "proto/base/strong_int.h"
+#include "proto/base/time.h"
+#include "proto/transport/round_tally.h"
+#include "proto/transport/train_capacity.h"
+
+namespace tusk::transport {
+
+class Startup {
+ public:
+  // Anew, after an outage. `bandwidth`: bytes/s that are left of what was believed; only more than that is
+  // growth.
+  void begin(double bandwidth) {
+    plateau_ = bandwidth;
+    plateau_rounds_ = 0;
+    cap_ = 0;
+  }
+  // What was remembered counts for a connection's first start only.
+  void end() {
+    remembered_ = 0;
+    ended_ = true;
+  }
+  // Bytes/s that the path has carried before. The peer may tell it again later.
+  void remember(double rate) {
+    if (!ended_) remembered_ = rate;
+  }
+
+  // A round carries no more than so many times what the one before did: this is what one brought. `least`:
+  // bytes of a first train. `round_trip`: s.
+  void carry(const RoundTally& tally, ByteCount least, double round_trip) {
+    // A probe of the line at rest may have been a burst that a policer lets through.
+    const ByteCount round = std::min(tally.told(), tally.app_limited ? kProbedMax : ~ByteCount{0});
+    cap_ = std::max(cap_, kTrainGrowth * static_cast<double>(std::max(least, round)) / round_trip);
+  }
+  // Bytes/s, no faster than which trains are believed.
+  [[nodiscard]] double cap(ByteCount least, double round_trip) const {
+    return cap_ > 0 ? cap_ : kTrainGrowth * static_cast<double>(least) / round_trip;
+  }
+
+  // Bytes/s: of what trains say, and of what the path has carried before where they do not speak against it:
+  // then they are believed without what is else taken off for the receiver's noise.
+  [[nodiscard]] double believed(const TrainCapacity& trains) const {
+    const double safe = trains.safe_rate();
+    if (trains.capacity() < kRememberedAgrees * remembered_) return safe;
+    return std::max(safe, std::min(kRememberedSafe * remembered_, trains.dispersion()));
+  }
+
+  // At the end of a round with the best rate so far, bytes/s. True: that has not grown for some rounds.
+  [[nodiscard]] bool reaches_plateau(double bandwidth) {
+    if (bandwidth < plateau_ * kStartupGrowth) return ++plateau_rounds_ >= kPlateauRounds;
+    plateau_ = bandwidth;
+    plateau_rounds_ = 0;
+    return false;
+  }
+
+ private:
+  static constexpr double kStartupGrowth = 1.25;
+  static constexpr int kPlateauRounds = 3;
+  // Because a policer lets a first burst pass at line rate.
+  static constexpr double kTrainGrowth = 512;
+  static constexpr ByteCount kProbedMax = 512 << 10;
+  // Of what the path has carried before, if trains tell at least so much of it.
+  static constexpr double kRememberedSafe = 0.97;
+  static constexpr double kRememberedAgrees = 0.6;
+
+  double plateau_ = 0;  // bytes/s, the rate to beat
+  int plateau_rounds_ = 0;
+  double cap_ = 0;         // bytes/s; 0: no round has carried anything
+  double remembered_ = 0;  // bytes/s; 0: nothing, or the start is over
+  bool ended_ = false;     // one has, since the connection began
+};
+
+}  // namespace tusk::transport

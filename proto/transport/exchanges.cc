@@ -356,6 +356,12 @@ void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offs
   }
 }
 
+RepeatedLosses::Verdict Exchanges::note_loss(const RepeatedLosses::Seen& seen, wire::ExchangeId exchange,
+                                             Part part, ByteCount offset, ByteCount length) {
+  OutgoingMessage* message = find_outgoing(exchange, nullptr);
+  return message ? message->note_loss(seen, part, offset, length) : RepeatedLosses::Verdict::kChance;
+}
+
 // ---------------------------------------------------------------- credit and events
 
 ByteCount Exchanges::request_bytes_now() const {

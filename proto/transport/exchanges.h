@@ -90,6 +90,9 @@ class Exchanges {
   [[nodiscard]] bool has_outgoing() const;
   void handle_acked(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
   void handle_lost(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
+  // As OutgoingMessage has it.
+  [[nodiscard]] RepeatedLosses::Verdict note_loss(const RepeatedLosses::Seen& seen, wire::ExchangeId exchange,
+                                                  Part part, ByteCount offset, ByteCount length);
 
   // Messages that all went out for the first time and are not acknowledged. No message is among them twice.
   static constexpr ByteCount kUnprotectedMin = 16 * 1024;

@@ -1,5 +1,7 @@
 #include "fsserver/body_budget.h"
 
+#include <algorithm>
+
 namespace tusk::server {
 namespace {
 
@@ -29,12 +31,18 @@ void BodyBudget::release(Share& share, ByteCount size) {
   serve(lock);
 }
 
+ByteCount BodyBudget::limit_of_each() const {
+  const auto left = static_cast<double>(limit_ - std::min(limit_, used_));
+  return std::min(limit_of_one_, static_cast<ByteCount>(left * left / static_cast<double>(limit_)));
+}
+
 // Of those that may have more the one that holds least.
 BodyBudget::Waiting::iterator BodyBudget::next() {
   auto least = waiting_.end();
+  const ByteCount limit = limit_of_each();
   for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
     const Share& share = *each->first;
-    if (!fits(share.used_, each->second.front().size, limit_of_one_)) continue;
+    if (!fits(share.used_, each->second.front().size, limit)) continue;
     if (least == waiting_.end() ||
         std::pair(share.used_, share.served_) < std::pair(least->first->used_, least->first->served_))
       least = each;

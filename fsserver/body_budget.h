@@ -1,6 +1,8 @@
 // How much memory replies with bulk bytes may hold between the disk and the clients, each client and all
 // together: whoever asks for more waits until some of it is on the other side. Who holds least is next, so
-// that nobody waits for all that others have asked for ahead. Thread-safe.
+// that nobody waits for all that others have asked for ahead. And of what is left each may hold only the part
+// that it is of the whole: when n clients, one after the other, have taken all they can and give nothing
+// back, about an (n + 1)-th of the whole is there for others. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +72,7 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   void release(Share& share, ByteCount size);
   void serve(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] Waiting::iterator next();
+  [[nodiscard]] ByteCount limit_of_each() const;
 
   const ByteCount limit_;
   const ByteCount limit_of_one_;

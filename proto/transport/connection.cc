@@ -24,6 +24,10 @@ constexpr Duration kPingTogether = 250ms;
 // For a goodbye that cannot go out, because an unproven address may get no more.
 constexpr Duration kClosePatience = 1s;
 
+Part part_of(const SentFrame& frame) {
+  return frame.kind == SentFrame::Kind::kBody ? Part::kBody : Part::kHeader;
+}
+
 }  // namespace
 
 Connection::Connection(Role role, const ConnectionConfig& config, TimePoint now, Duration rtt)
@@ -217,14 +221,24 @@ Result<void> Connection::handle_ack(TimePoint now, const wire::AckFrame& ack) {
     arrival_ =
         arrival->at % kPingTogether + kPingTogether - arrival->sent_at.time_since_epoch() % kPingTogether;
   acks_.adapt_delay(rtt_.smoothed());
-  apply(now, outcome);
-  return {};
+  return apply(now, outcome);
 }
 
-void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
+Result<void> Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   for (const SentFrame& frame : outcome.acked) handle_frame_acked(frame);
+  acked_packets_ += outcome.event.acked_packets;
+  lost_packets_ += outcome.event.lost_packets;
   const bool ending = ends_within_a_round_trip();
-  for (const SentFrame& frame : outcome.lost) handle_frame_lost(now, frame, ending);
+  for (const SentFrame& frame : outcome.lost) {
+    const RepeatedLosses::Verdict verdict = note_loss(now, frame);
+    if (verdict == RepeatedLosses::Verdict::kChance)
+      handle_frame_lost(now, frame, ending);
+    else if (verdict == RepeatedLosses::Verdict::kUnlikely)
+      repairs_later_.emplace(now + from_seconds(random_.uniform() * to_seconds(rtt_.smoothed())), frame);
+    else
+      return tusk::fail(ErrorCode::kTimedOut,
+                        "the peer does not take a part of a message, however often it is sent");
+  }
   const AckEvent& event = outcome.event;
   if (outcome.full_size_acked) {
     mtu_.handle_full_size_acked();
@@ -233,12 +247,13 @@ void Connection::apply(TimePoint now, const SentPackets::Outcome& outcome) {
   }
   sent_.watch_size(mtu_.datagram_size());
   const std::uint64_t settled = event.acked_packets + event.lost_packets;
-  if (settled == 0) return;
+  if (settled == 0) return {};
   const double share = static_cast<double>(event.lost_packets) / static_cast<double>(settled);
   copies_.handle_settled(event.acked_packets, event.lost_packets);
   loss_ += (share - loss_) * std::min(1.0, static_cast<double>(settled) / 5000);
   congestion_->handle_ack(event, rtt_);
   pacer_.note_rate(now, congestion_->pacing_rate());
+  return {};
 }
 
 void Connection::handle_frame_acked(const SentFrame& frame) {
@@ -262,8 +277,16 @@ void Connection::handle_frame_acked(const SentFrame& frame) {
 }
 
 void Connection::repair(const SentFrame& frame) {
-  const Part part = frame.kind == SentFrame::Kind::kBody ? Part::kBody : Part::kHeader;
-  exchanges_.handle_lost(frame.exchange, part, frame.offset, frame.length);
+  exchanges_.handle_lost(frame.exchange, part_of(frame), frame.offset, frame.length);
+}
+
+// Who acknowledges all else would have us keep what it asked for, too. What a probe repeats does not count:
+// only the acknowledgement of something later tells that it is not an outage.
+RepeatedLosses::Verdict Connection::note_loss(TimePoint now, const SentFrame& frame) {
+  if (frame.kind != SentFrame::Kind::kBody && frame.kind != SentFrame::Kind::kHeader)
+    return RepeatedLosses::Verdict::kChance;
+  const RepeatedLosses::Seen seen{now, rtt_.smoothed(), config_.idle_timeout, acked_packets_, lost_packets_};
+  return exchanges_.note_loss(seen, frame.exchange, part_of(frame), frame.offset, frame.length);
 }
 
 // A repair that is lost from now on would be repaired after all else has arrived, as far as is known here: a
@@ -361,6 +384,7 @@ TimePoint Connection::next_timeout() const {
   if (exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window())
     next = std::min(next, pacer_.next());
   next = std::min({next, mtu_.next_timeout(), copies_.next_timeout()});
+  if (!repairs_later_.empty()) next = std::min(next, repairs_later_.begin()->first);
   if (!exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window()) {
     next = std::min(next, std::max(pacer_.next(), capacity_probe_.next_timeout()));
     if (tail_.pending() || exchanges_.has_unprotected())
@@ -389,7 +413,7 @@ void Connection::handle_timeout(TimePoint now) {
   if (challenge_) judge_challenge(now);
   SentPackets::Outcome outcome;
   const bool probe = sent_.handle_timeout(now, rtt_, outcome);
-  apply(now, outcome);
+  if (const Result<void> applied = apply(now, outcome); !applied) return fail(applied.error());
   if (!probe) return;
   probes_due_ = kProbePackets;
   for (const SentFrame& frame : sent_.oldest_outstanding()) handle_frame_lost(now, frame, false);

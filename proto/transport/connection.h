@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -183,11 +184,12 @@ class Connection {
   [[nodiscard]] Result<bool> handle_frame(TimePoint now, wire::PacketNumber number, const wire::Frame& frame);
   [[nodiscard]] Result<void> handle_ack(TimePoint now, const wire::AckFrame& ack);
   void handle_settings(wire::PacketNumber number, const wire::SettingsFrame& settings);
-  void apply(TimePoint now, const SentPackets::Outcome& outcome);
+  [[nodiscard]] Result<void> apply(TimePoint now, const SentPackets::Outcome& outcome);
   void handle_frame_acked(const SentFrame& frame);
   [[nodiscard]] bool ends_within_a_round_trip() const;
   void handle_frame_lost(TimePoint now, const SentFrame& frame, bool ending);
   void repair(const SentFrame& frame);
+  [[nodiscard]] RepeatedLosses::Verdict note_loss(TimePoint now, const SentFrame& frame);
   void fail(const Error& error);
   void die(ErrorCode code, std::string reason);
 
@@ -212,7 +214,7 @@ class Connection {
   [[nodiscard]] TimePoint ping_at() const;
   [[nodiscard]] bool may_send_data(TimePoint now) const;
   [[nodiscard]] bool find_parity(TimePoint now, bool limited);
-  void repeat_urgent(TimePoint now);
+  void queue_due_repairs(TimePoint now);
   void note_app_limited(TimePoint now);
   void update_receive_rate(TimePoint now, std::size_t size);
 
@@ -228,6 +230,7 @@ class Connection {
   PathMtu mtu_;
   CapacityProbe capacity_probe_;
   ProactiveCopies copies_;
+  std::multimap<TimePoint, SentFrame> repairs_later_;  // when they are due: of what is hardly lost by chance
   TailParity tail_;
   std::unique_ptr<CongestionController> congestion_;
   // A number that the peer must not foresee: it could prove addresses that it has not, and acknowledge what
@@ -289,6 +292,8 @@ class Connection {
   ByteCount bytes_received_ = 0;
   std::uint64_t packets_received_ = 0;
   std::uint64_t packets_parity_ = 0;
+  std::uint64_t acked_packets_ = 0;
+  std::uint64_t lost_packets_ = 0;
   double loss_ = 0;
   // Received rate: the best of the last whole measuring intervals.
   TimePoint rate_interval_start_{};

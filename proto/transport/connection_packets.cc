@@ -43,7 +43,7 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
   if (state_ == State::kClosing) return poll_close(now, payload);
   if (state_ == State::kClosed) return std::nullopt;
 
-  repeat_urgent(now);
+  queue_due_repairs(now);
   pacer_.note_wish(now, exchanges_.has_outgoing() && sent_.in_flight() < congestion_->window());
   // Room for less than any packet: the address is not proven, see rpc/transmit.h.
   const bool limited = payload.size() < wire::kDatagramSizeMax - kOverhead;
@@ -95,7 +95,11 @@ std::optional<Connection::Packet> Connection::poll_packet(TimePoint now, std::sp
 }
 
 // A piece that arrived meanwhile is not queued again, and a repair goes before all else.
-void Connection::repeat_urgent(TimePoint now) {
+void Connection::queue_due_repairs(TimePoint now) {
+  while (!repairs_later_.empty() && repairs_later_.begin()->first <= now) {
+    repair(repairs_later_.begin()->second);
+    repairs_later_.erase(repairs_later_.begin());
+  }
   while (const auto frame = copies_.take_due(now, sent_.in_flight(), congestion_->window())) repair(*frame);
 }
 

@@ -301,10 +301,11 @@ std::optional<Exchanges::Outgoing> Exchanges::next_outgoing(std::size_t room) {
 }
 
 // What was acknowledged meanwhile goes from the front, so that the queue holds little more than is on its
-// way.
+// way, with a peer that acknowledges what it gets.
 void Exchanges::note_unprotected(wire::ExchangeId exchange, const OutgoingMessage& message) {
   const bool small_reply = !mine(exchange) && message.priority() != wire::Priority::kInteractive;
   if (message.body_size() < kUnprotectedMin && !small_reply) return;
+  if (unprotected_.size() >= kUnprotectedMax) unprotected_.pop_front();
   while (!unprotected_.empty() && !unacknowledged(unprotected_.front())) unprotected_.pop_front();
   unprotected_.push_back(exchange);
 }
@@ -354,6 +355,12 @@ void Exchanges::handle_lost(wire::ExchangeId exchange, Part part, ByteCount offs
     *queued = true;
     repair_.push_back(exchange);
   }
+}
+
+RepeatedLosses::Verdict Exchanges::note_loss(const RepeatedLosses::Seen& seen, wire::ExchangeId exchange,
+                                             Part part, ByteCount offset, ByteCount length) {
+  OutgoingMessage* message = find_outgoing(exchange, nullptr);
+  return message ? message->note_loss(seen, part, offset, length) : RepeatedLosses::Verdict::kChance;
 }
 
 // ---------------------------------------------------------------- credit and events

@@ -90,9 +90,15 @@ class Exchanges {
   [[nodiscard]] bool has_outgoing() const;
   void handle_acked(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
   void handle_lost(wire::ExchangeId exchange, Part part, ByteCount offset, ByteCount length);
+  // As OutgoingMessage has it.
+  [[nodiscard]] RepeatedLosses::Verdict note_loss(const RepeatedLosses::Seen& seen, wire::ExchangeId exchange,
+                                                  Part part, ByteCount offset, ByteCount length);
 
   // Messages that all went out for the first time and are not acknowledged. No message is among them twice.
   static constexpr ByteCount kUnprotectedMin = 16 * 1024;
+  // As many as a peer has exchanges from the start. Beyond that the oldest goes: parity is a gift, and who
+  // leaves one unacknowledged, and asks on without a rest, would have all that follow it remembered.
+  static constexpr std::size_t kUnprotectedMax = 16'384;
   [[nodiscard]] bool has_unprotected() const { return !unprotected_.empty(); }
   void forget_unprotected() { unprotected_.clear(); }
   // A part of the oldest of them, for which parity is to be made in rows that go into `room` bytes. Parity of

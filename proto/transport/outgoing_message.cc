@@ -54,6 +54,7 @@ void OutgoingMessage::handle_acked(Part part, ByteCount offset, ByteCount length
   Segment& s = segment(part);
   s.acked.add(offset, offset + length);
   s.lost.remove(offset, offset + length);
+  s.losses.handle_acked(offset, offset + length);
 }
 
 void OutgoingMessage::handle_lost(Part part, ByteCount offset, ByteCount length) {
@@ -64,6 +65,15 @@ void OutgoingMessage::handle_lost(Part part, ByteCount offset, ByteCount length)
     return;
   }
   for (const Interval& gap : s.acked.gaps(offset, offset + length)) s.lost.add(gap.begin, gap.end);
+}
+
+RepeatedLosses::Verdict OutgoingMessage::note_loss(const RepeatedLosses::Seen& seen, Part part,
+                                                   ByteCount offset, ByteCount length) {
+  Segment& s = segment(part);
+  auto worst = RepeatedLosses::Verdict::kChance;
+  for (const Interval& gap : s.acked.gaps(offset, offset + length))
+    worst = std::max(worst, s.losses.note(seen, gap));
+  return worst;
 }
 
 }  // namespace tusk::transport

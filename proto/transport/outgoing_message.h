@@ -10,6 +10,7 @@
 
 #include "proto/base/interval_set.h"
 #include "proto/base/shared_bytes.h"
+#include "proto/transport/repeated_losses.h"
 #include "proto/wire/types.h"
 
 namespace tusk::transport {
@@ -74,13 +75,17 @@ class OutgoingMessage {
 
   void handle_acked(Part part, ByteCount offset, ByteCount length);
   void handle_lost(Part part, ByteCount offset, ByteCount length);
+  // Acknowledgements have shown that these bytes were lost: how often now? Queues nothing.
+  [[nodiscard]] RepeatedLosses::Verdict note_loss(const RepeatedLosses::Seen& seen, Part part,
+                                                  ByteCount offset, ByteCount length);
 
  private:
   struct Segment {
     SharedBytes data;
     ByteCount next = 0;  // below: sent at least once
     IntervalSet acked;
-    IntervalSet lost;  // sent, lost, not sent again yet; disjoint from acked
+    IntervalSet lost;       // sent, lost, not sent again yet; disjoint from acked
+    RepeatedLosses losses;  // of what is not acknowledged
     [[nodiscard]] bool fully_acked() const { return acked.covers(0, data.size()); }
   };
   Segment& segment(Part part) { return segments_[static_cast<std::size_t>(part)]; }

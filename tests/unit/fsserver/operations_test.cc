@@ -625,7 +625,7 @@ TEST(Mutations, AreReportedOnceEachAndOnlyWhenTheySucceed) {
 TEST(ReplyMemoryBudget, ReadsWaitForTheClientToTakeWhatWasRead) {
   TempDir dir;
   write_file(dir / "file", std::string(1 << 20, 'x'));
-  Server server(dir.path(), {.reply_memory_max = 2 << 20});
+  Server server(dir.path(), {.reply_memory_max = 4 << 20});
   Mount mount(server);
   schema::Request request;
   request.mutable_read()->set_handle(mount.handle("file"));
@@ -644,7 +644,7 @@ TEST(ReplyMemoryBudget, ReadsWaitForTheClientToTakeWhatWasRead) {
 TEST(ReplyMemoryBudget, CompressedReadsCountUntilTheClientHasThem) {
   TempDir dir;
   write_file(dir / "file", std::string(1 << 20, 'x'));
-  Server server(dir.path(), {.reply_memory_max = 2 << 20});
+  Server server(dir.path(), {.reply_memory_max = 4 << 20});
   Mount mount(server);
   schema::Request request;
   request.mutable_read()->set_handle(mount.handle("file"));

@@ -72,9 +72,10 @@ class BodyBudgetTest : public testing::Test {
   // What comes next is entered while it ends.
   void give_back(int name) { held_.extract(name); }
 
-  const std::shared_ptr<BodyBudget> budget_ = std::make_shared<BodyBudget>(100, 80);
+  const std::shared_ptr<BodyBudget> budget_ = std::make_shared<BodyBudget>(200, 80);
   const Share one_ = std::make_shared<BodyBudget::Share>();
   const Share other_ = std::make_shared<BodyBudget::Share>();
+  const Share third_ = std::make_shared<BodyBudget::Share>();
   std::map<int, BodyBudget::Reservation> held_;
   std::vector<int> order_;
 };
@@ -99,37 +100,48 @@ TEST_F(BodyBudgetTest, OneClientLeavesRoomForOthers) {
 }
 
 TEST_F(BodyBudgetTest, WhoHoldsLeastIsNextHoweverMuchOthersHaveAskedForBefore) {
-  EXPECT_TRUE(take(0, one_, 40));
-  EXPECT_TRUE(take(1, one_, 40));
-  for (int i = 2; i < 20; ++i) EXPECT_TRUE(take(i, one_, 40));
-  EXPECT_TRUE(take(100, other_, 40));
-  EXPECT_TRUE(take(101, other_, 40));
-  EXPECT_EQ(order_, (std::vector{0, 1}));
+  EXPECT_TRUE(take(0, third_, 100));
+  for (int i = 1; i < 5; ++i) EXPECT_TRUE(take(i, one_, 10));
+  for (int i = 101; i < 104; ++i) EXPECT_TRUE(take(i, other_, 10));
+  EXPECT_EQ(order_, (std::vector{0, 1, 2, 3, 101}));
   give_back(0);
-  EXPECT_EQ(order_, (std::vector{0, 1, 100}));
-  give_back(1);
-  EXPECT_EQ(order_, (std::vector{0, 1, 100, 2}));
+  EXPECT_EQ(order_, (std::vector{0, 1, 2, 3, 101, 102, 103, 4}));
 }
 
-// By who of them was served longest ago: each of three that hold nothing or one has its turn.
+// By who of them was served longest ago: each of six, of whom four hold one, has its turn.
 TEST_F(BodyBudgetTest, OfThoseThatHoldAsMuchEachHasItsTurn) {
-  const std::vector<Share> clients = {one_, other_, std::make_shared<BodyBudget::Share>()};
+  std::vector<Share> clients;
+  while (clients.size() < 6) clients.push_back(std::make_shared<BodyBudget::Share>());
   for (int i = 0; i < 30; ++i)
-    for (int client = 0; client < 3; ++client)
+    for (int client = 0; client < 6; ++client)
       EXPECT_TRUE(take(100 * client + i, clients[static_cast<std::size_t>(client)], 50));
-  for (std::size_t given = 0; order_.size() < 30; ++given) give_back(order_[given]);
-  for (int client = 0; client < 3; ++client)
+  for (std::size_t given = 0; order_.size() < 60; ++given) give_back(order_[given]);
+  for (int client = 0; client < 6; ++client)
     EXPECT_GE(std::ranges::count_if(order_, [&](int name) { return name / 100 == client; }), 8) << client;
 }
 
 // Else small ones would keep a large one waiting for ever.
 TEST_F(BodyBudgetTest, NobodyOvertakesWhoIsNext) {
-  EXPECT_TRUE(take(1, one_, 70));
-  EXPECT_TRUE(take(2, other_, 60));  // waits
-  EXPECT_TRUE(take(3, one_, 10));
-  EXPECT_EQ(order_, (std::vector{1}));
-  std::exchange(held_, {}).clear();
-  EXPECT_EQ(order_.size(), 3u);
+  EXPECT_TRUE(take(1, one_, 10));
+  give_back(1);
+  EXPECT_TRUE(take(2, third_, 150));
+  EXPECT_TRUE(take(3, other_, 60));  // waits, and was never served
+  EXPECT_TRUE(take(4, one_, 10));
+  EXPECT_EQ(order_, (std::vector{1, 2}));
+  give_back(2);
+  EXPECT_EQ(order_, (std::vector{1, 2, 3, 4}));
+}
+
+// A client that keeps its answers for long keeps them from itself.
+TEST_F(BodyBudgetTest, ClientsThatGiveNothingBackLeaveSomethingToWhoComesThen) {
+  int name = 0;
+  for (ByteCount clients = 1; clients <= 12; ++clients) {
+    const auto share = std::make_shared<BodyBudget::Share>();
+    const std::size_t before = order_.size();
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(take(++name, share, 1));
+    EXPECT_GT(order_.size(), before) << "the " << clients << "th";
+    EXPECT_GE(200 - budget_->used(), 200 / (clients + 1));
+  }
 }
 
 TEST_F(BodyBudgetTest, LetsTheTooLargeThroughAlone) {

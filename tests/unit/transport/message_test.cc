@@ -134,6 +134,29 @@ TEST(OutgoingMessage, SendsOnlyLostBytesAgain) {
   EXPECT_FALSE(message.has_lost());
 }
 
+TEST(OutgoingMessage, KnowsWhatIsLostAgainAndAgain) {
+  using enum RepeatedLosses::Verdict;
+  for (const Part part : {Part::kHeader, Part::kBody}) {
+    OutgoingMessage message = small_message();
+    message.take(*message.next_unsent(), false, 10);
+    message.take(*message.next_unsent(), false, 100);
+    RepeatedLosses::Seen seen{TimePoint(1s), 1s, 30s, 0, 0};
+    const auto lose = [&](ByteCount offset, ByteCount length) {
+      seen.now += 1s;
+      seen.acked += 1000;
+      ++seen.lost;
+      return message.note_loss(seen, part, offset, length);
+    };
+    for (int i = 0; i < 30; ++i) EXPECT_NE(lose(0, 5), kTooLong);
+    EXPECT_FALSE(message.has_lost()) << "it only counts";
+    message.handle_acked(part == Part::kHeader ? Part::kBody : Part::kHeader, 0, 10);
+    EXPECT_EQ(lose(0, 5), kTooLong);
+    EXPECT_EQ(lose(5, 5), kChance);
+    message.handle_acked(part, 0, 5);
+    EXPECT_EQ(lose(0, 10), kChance);
+  }
+}
+
 TEST(OutgoingMessage, ALateAcknowledgementTakesBackALoss) {
   OutgoingMessage message = small_message();
   message.take(*message.next_unsent(), false, 10);

@@ -271,6 +271,28 @@ TEST(TailOfReplies, SmallOnesOfWhatIsNotUrgentGoOutAgain) {
   }
 }
 
+// A client may leave one answer unacknowledged, and ask on without a rest.
+TEST(TailOfReplies, OfManyTheOldestIsForgotten) {
+  for (const std::size_t calls : {Exchanges::kUnprotectedMax, Exchanges::kUnprotectedMax + 1}) {
+    Exchanges client(Role::kClient, {});
+    Exchanges server(Role::kServer, {});
+    for (std::size_t i = 0; i < calls; ++i) {
+      const ExchangeId call = client.open(bytes_of(10, 1), {}, {}, wire::Priority::kBulk);
+      ASSERT_TRUE(server.handle_header(client.next_outgoing(kRoom)->header));
+      ASSERT_TRUE(server.poll_event());
+      server.reply(call, bytes_of(10, 3), {});
+      const auto sent = server.next_outgoing(kRoom);
+      ASSERT_TRUE(sent);
+      ASSERT_TRUE(client.handle_header(sent->header));
+      if (i > 0) server.handle_acked(call, Part::kHeader, 0, 10);
+      if (server.credit_due()) client.handle_credit(server.take_credit());
+    }
+    EXPECT_EQ(server.served_count(), 1u);
+    EXPECT_FALSE(server.next_unprotected(kRoom)) << "no parity";
+    EXPECT_EQ(server.next_outgoing(kRoom).has_value(), calls == Exchanges::kUnprotectedMax) << calls;
+  }
+}
+
 TEST(TailOfReplies, ToNothingIsMalformedAndToTheForgottenIsIgnored) {
   Exchanges client(Role::kClient, {});
   const Bytes row(100);

@@ -57,8 +57,8 @@ class ChannelOverUdp final : public Channel {
                  std::unique_ptr<io::Reactor> reactor, io::UdpSocket socket)
       : options_(std::move(options)),
         addresses_(std::move(addresses)),
-        reactor_(std::move(reactor)),
         socket_(std::move(socket)),
+        reactor_(std::move(reactor)),
         timer_(std::make_unique<io::Timer>(*reactor_)),
         sender_(
             *reactor_, socket_,
@@ -143,8 +143,8 @@ class ChannelOverUdp final : public Channel {
   // Ids of the connections of a mount begin with numbers that follow each other: so they come to the server's
   // shards in turn (steering.h).
   std::byte id_begins_{};
+  io::UdpSocket socket_;  // outlives who watches it: its number may be another's as soon as it is closed
   std::unique_ptr<io::Reactor> reactor_;
-  io::UdpSocket socket_;
   std::unique_ptr<io::Timer> timer_;
   io::ReceiveBatch batch_;
   ClientSender sender_;

@@ -32,8 +32,8 @@ ServerShard::ServerShard(ServerCommons& commons, unsigned index, unsigned shards
     : commons_(commons),
       index_(index),
       shards_(shards),
-      reactor_(std::move(reactor)),
       sockets_(std::move(sockets)),
+      reactor_(std::move(reactor)),
       route_(std::make_shared<ReplyRoute>(*reactor_)),
       timer_(std::make_unique<io::Timer>(*reactor_)),
       next_id_(shards + index) {

@@ -129,8 +129,9 @@ class ServerShard {
   ServerCommons& commons_;
   const unsigned index_;
   const unsigned shards_;
+  std::vector<io::UdpSocket>
+      sockets_;  // outlive who watches them: a number may be another's once it is closed
   std::unique_ptr<io::Reactor> reactor_;
-  std::vector<io::UdpSocket> sockets_;
   std::vector<std::unique_ptr<Outlet>> outlets_;  // of each socket
   const std::shared_ptr<ReplyRoute> route_;
   std::unique_ptr<io::Timer> timer_;

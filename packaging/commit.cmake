@@ -4,6 +4,7 @@
 #   cmake -DSOURCE=DIR [-DHEADER=FILE] -P packaging/commit.cmake
 #
 # With a header: written there as TUSK_COMMIT, if it is not there already; else printed.
+cmake_minimum_required(VERSION 3.25)
 find_program(GIT git)
 function(git result)
   execute_process(COMMAND ${GIT} -C ${SOURCE} ${ARGN} OUTPUT_VARIABLE output OUTPUT_STRIP_TRAILING_WHITESPACE

@@ -19,8 +19,8 @@ using Handles = std::span<const std::string_view>;
 bool suits(const Call& call, const Fd& directory) {
   const auto status = status_of(directory);
   if (!status || !S_ISDIR(status->stx_mode) || device_of(*status) != call.nodes().root_device()) return false;
-  if (status->stx_nlink == 0)
-    return false;  // removed, but open, as an export's own directory is: nothing can be made in it
+  // Removed, but open, as an export's own directory is: nothing can be made in it.
+  if (status->stx_nlink == 0) return false;
   const std::string path = proc_path(directory);
   if (::getxattr(path.c_str(), "system.posix_acl_default", nullptr, 0) >= 0) return false;
   return ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0;

@@ -129,8 +129,8 @@ class ServerShard {
   ServerCommons& commons_;
   const unsigned index_;
   const unsigned shards_;
-  std::vector<io::UdpSocket>
-      sockets_;  // outlive who watches them: a number may be another's once it is closed
+  // Outlive who watches them: the number of one that is closed may be another's.
+  std::vector<io::UdpSocket> sockets_;
   std::unique_ptr<io::Reactor> reactor_;
   std::vector<std::unique_ptr<Outlet>> outlets_;  // of each socket
   const std::shared_ptr<ReplyRoute> route_;

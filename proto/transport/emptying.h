@@ -2,9 +2,8 @@
 // queue see the bare path. This has what was so when it began, how long it lasts and how much it leaves out,
 // and when the next one is due. It is done
 //   - now and then, since nobody knows otherwise that the base round trip has changed;
-//   - because a queue may be none (base_doubt.h), or the capacity less than is believed (contention.h):
-//   trains that
-//     leave meanwhile tell;
+//   - because a queue may be none (base_doubt.h);
+//   - because the capacity may be less than is believed (contention.h): trains that leave meanwhile tell;
 //   - because what is lost may be our own doing (path_loss.h). What is lost of it is known a round later, and
 //     until then no more is sent than was delivered before it: the window is kept for that time.
 //

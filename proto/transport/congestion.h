@@ -24,6 +24,7 @@ struct PacketTrain {
   std::uint64_t id = 0;  // the same train tells more as more of it is acknowledged
   ByteCount bytes = 0;   // that passed between the two arrivals
   Duration spread{};
+  bool one_by_one = false;  // with so much between them that no receiver takes several at once
 };
 
 // One acknowledgement's worth of news.

@@ -261,7 +261,11 @@ void Connection::mark_train(TimePoint now, Assembly& assembly) {
   // What is shorter tells nothing.
   const bool long_enough = exchanges_.unsent_bytes() >=
                            (train_packets_ == 0 ? TrainEstimator::kPacketsMin * mtu_.datagram_size() : 1);
-  const bool due = train_packets_++ % TrainEstimator::kPacketsMin == 0;
+  const std::uint64_t index = train_packets_++;
+  const bool slow = congestion_->pacing_rate() * to_seconds(TrainEstimator::kApart) <
+                    static_cast<double>(mtu_.datagram_size());
+  const bool due =
+      index % TrainEstimator::kPacketsMin == 0 || (slow && index == TrainEstimator::kPacketsSlow);
   if (!due || !long_enough || !congestion_->measures_trains()) return;
   write_frame(wire::PingFrame{}, assembly.writer);
   assembly.frames.push_back({SentFrame::Kind::kPing, {}, 0, 0});

@@ -20,6 +20,9 @@ constexpr int kStartupRoundsMin = 3;  // before a queue ends it
 constexpr double kTrainSeconds = 2e-3;
 constexpr double kTrainSecondsMax = 5e-3;
 constexpr ByteCount kTrainPacketsLeast = 20;
+// That would be a queue that others feel on a slow line, where a few tell as much (train_estimator.h).
+constexpr ByteCount kTrainPacketsSlow = 5;
+constexpr double kTrainSecondsSlow = 20e-3;
 constexpr Duration kStartupQueueMin = 1ms;
 constexpr Duration kStartupQueueMax = 20ms;
 constexpr double kDrainGain = 0.9;
@@ -88,11 +91,14 @@ bool ModelController::sends_trains() const {
 // On a slow line a whole train would be a queue that others feel.
 ByteCount ModelController::train_bytes() const {
   const auto of_time = [this](double seconds) { return static_cast<ByteCount>(pacing_rate_ * seconds); };
-  const ByteCount least =
-      state_ == State::kStartup || after_overrun()
-          ? train_bytes_min()
-          : std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * packet(), train_bytes_min());
-  return std::max(least, of_time(kTrainSeconds));
+  const auto least = [&] {
+    if (state_ == State::kStartup) return train_bytes_min();
+    const ByteCount few = kTrainPacketsSlow * packet();
+    if (after_overrun()) return std::clamp(of_time(kTrainSecondsSlow), few, train_bytes_min());
+    return std::max(std::clamp(of_time(kTrainSecondsSlow), few, kTrainPacketsLeast * packet()),
+                    std::min(of_time(kTrainSecondsMax), train_bytes_min()));
+  };
+  return std::max(least(), of_time(kTrainSeconds));
 }
 
 bool ModelController::queue_short() const {
@@ -153,8 +159,9 @@ void ModelController::sample_rate(const AckEvent& event) {
 }
 
 void ModelController::sample_train(const AckEvent& event) {
-  if (!event.train || event.train->bytes < std::min(train_bytes(), train_bytes_min()) / 2) return;
-  if (sends_trains()) trains_.add(*event.train);
+  if (!event.train || !sends_trains()) return;
+  const bool slow = state_ != State::kStartup && event.train->one_by_one;
+  if (slow || event.train->bytes >= std::min(train_bytes(), train_bytes_min()) / 2) trains_.add(*event.train);
 }
 
 // How much of the newest round trip is a queue of what was in flight beyond what the path holds: of a flow

@@ -260,7 +260,8 @@ bool SentPackets::handle_timeout(TimePoint now, const RttEstimator& rtt, Outcome
 TimePoint SentPackets::next_timeout(const RttEstimator& rtt) const {
   if (loss_due_at_ != kNever) return loss_due_at_;
   if (outstanding_ == 0) return kNever;
-  const Duration timeout = rtt.probe_timeout(kPeerAckDelayMax);
+  const Duration longest = std::max<Duration>(kProbeTimeoutMax, 2 * rtt.minimum());
+  const Duration timeout = std::min(rtt.probe_timeout(kPeerAckDelayMax), longest);
   const Duration backed_off = timeout * (1 << std::min(probe_count_, 10));
   return last_eliciting_sent_at_ + std::min(backed_off, std::max(kProbeBackoffMax, 2 * timeout));
 }

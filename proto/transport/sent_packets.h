@@ -69,6 +69,9 @@ struct SentPacket {
 class SentPackets {
  public:
   static constexpr Duration kProbeBackoffMax = 2s;
+  // A queue that stood for many seconds and is gone has left a round trip behind that nothing takes any more:
+  // who waited as long for an answer that was lost would be given up by the peer.
+  static constexpr Duration kProbeTimeoutMax = 3s;
   static constexpr int kOutageProbes = 3;
   // Lost packets are remembered this many smoothed round trips, to notice that they were only late.
   static constexpr int kRememberLostRtts = 3;

@@ -20,6 +20,7 @@ class TrainCapacity {
     return std::max<ByteCount>(64 * kUsualPacket, 24 * datagram_size);
   }
   static constexpr std::size_t kSeveral = 4;
+  static constexpr std::size_t kSeveralSlow = 3;  // where packets arrive one by one
 
   void add(const PacketTrain& train) {
     if (!trains_.empty() && trains_.back().id == train.id) trains_.pop_back();
@@ -28,7 +29,10 @@ class TrainCapacity {
   }
   void clear() { trains_.clear(); }
   // Of enough trains to rely on.
-  [[nodiscard]] bool several() const { return trains_.size() >= kSeveral; }
+  [[nodiscard]] bool several() const {
+    return trains_.size() >= kSeveral ||
+           (trains_.size() >= kSeveralSlow && std::ranges::all_of(trains_, &PacketTrain::one_by_one));
+  }
 
   // Bytes/s that may be sent on the strength of it; 0: unknown. A single train is believed less.
   [[nodiscard]] double safe_rate() const { return (several() ? 0.95 : 0.8) * capacity(); }

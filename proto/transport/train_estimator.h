@@ -1,7 +1,7 @@
 // Capacity from the dispersion of packet trains: packets that left together arrive spread out by the
 // bottleneck, and how far apart they arrive tells its rate, a round trip after the first burst (after
 // Dovrolis, Ramanathan and Moore, "Packet-Dispersion Techniques", 2004; packet trains rather than pairs,
-// because receivers take packets in batches).
+// because receivers take packets in batches). On a slow line few packets are enough: each arrives alone.
 //
 // Pure state.
 #pragma once
@@ -19,6 +19,9 @@ namespace tusk::transport {
 class TrainEstimator {
  public:
   static constexpr std::uint64_t kPacketsMin = 16;
+  // So few where they arrive so far apart, which is one by one.
+  static constexpr std::uint64_t kPacketsSlow = 4;
+  static constexpr Duration kApart = std::chrono::milliseconds(1);
   // Packets that left within this are one train.
   static constexpr Duration kTogether = 50us;
   // A receiver's clock may say anything; more would overflow a Duration.
@@ -38,10 +41,12 @@ class TrainEstimator {
       return std::nullopt;
     }
     const std::uint64_t packets = number - first_;
-    if (number <= first_ || packets < kPacketsMin || received_us < first_received_us_) return std::nullopt;
+    if (number <= first_ || packets < kPacketsSlow || received_us < first_received_us_) return std::nullopt;
     const Duration spread =
         std::chrono::microseconds(std::min(received_us - first_received_us_, kSpreadMaxUs));
-    return PacketTrain{trains_, packets * size, spread};
+    const bool one_by_one = spread >= static_cast<Duration::rep>(packets) * kApart;
+    if (packets < kPacketsMin && !one_by_one) return std::nullopt;
+    return PacketTrain{trains_, packets * size, spread, one_by_one};
   }
 
  private:

@@ -199,6 +199,55 @@ TEST(Handover, ALineThatIsNextToNothingIsStillMeasured) {
     }
 }
 
+// What the line was is soon forgotten: who goes on taking it for that takes its own queue for others', and
+// insists on a part that is not there, with all of the buffer full and a third of the packets lost.
+TEST(Handover, ALineThatIsSlowNowIsNotOverrunForLong) {
+  for (const Duration rtt : {100ms, 300ms})
+    for (const Duration queue : {100ms, 300ms})
+      for (const std::uint64_t rate : {2 * kMbit, 3 * kMbit, 5 * kMbit}) {
+        if (kSanitized && rate > 2 * kMbit) continue;  // takes long
+        SCOPED_TRACE(testing::Message() << to_seconds(rtt) << " s, buffer " << to_seconds(queue) << " s, "
+                                        << rate / kMbit << " Mbit/s");
+        SimNetwork network(symmetric_path(100 * kMbit, rtt, 0, queue, 5));
+        network.join().traffic().stream(1000 * kGiB, 64 * kMiB, Kind::kFetch);
+        network.run_for(4s + 8 * rtt);
+        network.change_links([&](LinkParameters& to_server, LinkParameters& to_client) {
+          to_server.rate = to_client.rate = rate;
+        });
+        network.run_for(100 * kMbit / rate * 50ms + 20s);
+        const LinkStatistics before = network.link(Role::kClient).statistics();
+        const Shares shares(network, Role::kClient, Shares::Of::kBodies);
+        network.run_for(20s);
+        const LinkStatistics& after = network.link(Role::kClient).statistics();
+        const double lost = static_cast<double>(after.dropped() - before.dropped()) /
+                            static_cast<double>(after.packets_in - before.packets_in);
+        const double share = shares.rates()[0] / (static_cast<double>(rate) * 1434.0 / 1500);
+        std::printf("  %.0f ms, buffer %.0f ms, %lu Mbit/s: %.1f %% of the limit, %.2f %% lost\n",
+                    to_seconds(rtt) * 1e3, to_seconds(queue) * 1e3, rate / kMbit, 100 * share, 100 * lost);
+        EXPECT_GE(share, 0.9);
+        EXPECT_LE(lost, 0.01);
+      }
+}
+
+// What stood in the queue takes 20 s, and the last of it is lost: the probe for that must come before the
+// peer is given up.
+TEST(Handover, AQueueOfManySecondsIsSurvived) {
+  for (const Duration queue : {50ms, 100ms}) {
+    SimNetwork network(symmetric_path(kGbit, 100ms, 0, queue, 1));
+    SimPair& pair = network.join();
+    pair.traffic().stream(1000 * kGiB, 64 * kMiB, Kind::kFetch);
+    network.run_for(4s);
+    network.change_links([](LinkParameters& to_server, LinkParameters& to_client) {
+      to_server.rate = to_client.rate = kMbit / 2;
+    });
+    network.run_for(60s);
+    const Shares shares(network, Role::kClient, Shares::Of::kBodies);
+    network.run_for(20s);
+    EXPECT_THAT(pair.traffic().complaints(), testing::IsEmpty());
+    EXPECT_GE(shares.rates()[0], 0.6 * 1434 / 1500 * kMbit / 2);
+  }
+}
+
 TEST(Handover, TheQueueOfALongerPathIsNone) {
   PathThatChanges path({100 * kMbit, 40ms, 0});
   expect_kept(path.goodput_after({100 * kMbit, 70ms, 0}));

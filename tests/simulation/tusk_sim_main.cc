@@ -274,9 +274,11 @@ void turn(SimNetwork& network, const std::string& changes) {
 void print_state(const transport::ConnectionStats& s) {
   const auto ms = [](Duration duration) { return to_seconds(duration) * 1e3; };
   std::printf(
-      "%20s: bandwidth %.1f, pacing %.1f Mbit/s, round trip %.1f of %.1f ms, window %.0f KiB, loss %.2f %%\n",
-      std::string(s.congestion_state).c_str(), s.send_bandwidth * 8e-6, s.pacing_rate * 8e-6, ms(s.rtt_min),
-      ms(s.rtt_smoothed), static_cast<double>(s.window) / 1024, 100 * s.loss);
+      "%20s: bandwidth %.1f, capacity %.1f, pacing %.1f Mbit/s, round trip %.1f of %.1f ms, window %.0f KiB, "
+      "loss %.2f %%\n",
+      std::string(s.congestion_state).c_str(), s.send_bandwidth * 8e-6, s.capacity * 8e-6,
+      s.pacing_rate * 8e-6, ms(s.rtt_min), ms(s.rtt_smoothed), static_cast<double>(s.window) / 1024,
+      100 * s.loss);
 }
 
 // A line for every interval: what each flow got, in percent of the line, and the queue.
@@ -321,7 +323,14 @@ int run_flows(const Arguments& arguments) {
       for (const auto& pair : network.pairs())
         if (const auto* connection = pair->connection(Role::kServer)) print_state(connection->stats());
   }
-  return 0;
+  bool well = true;
+  for (std::size_t i = 0; i < network.pairs().size(); ++i) {
+    for (const std::string& complaint : network.pairs()[i]->traffic().complaints()) {
+      std::printf("WRONG: %s: %s\n", flows[i].name.c_str(), complaint.c_str());
+      well = false;
+    }
+  }
+  return well ? 0 : 1;
 }
 
 }  // namespace

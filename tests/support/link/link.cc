@@ -16,6 +16,8 @@ constexpr ByteCount kPacketSizeMax = 65'535;  // IP; keeps the arithmetic of tra
 // order of packets holds.
 constexpr Duration kJitterLineMin = 10ms;
 constexpr int kJitterSteepness = 2;
+// A pause after which what lost a burst of packets is over.
+constexpr Duration kBurstPause = 1s;
 
 // Distinct seeds for the streams of one link (splitmix64's increment).
 constexpr std::uint64_t kSeedStep = 0x9e3779b97f4a7c15;
@@ -67,7 +69,7 @@ Verdict Link::enqueue(TimePoint now, ByteCount size) {
     ++statistics_.queue_packets;
     // Both are asked for every packet, so the one's losses do not shift the other's pattern.
     const bool lost = parameters_.loss > 0 && loss_chance_.chance(parameters_.loss);
-    const bool burst = in_loss_burst();
+    const bool burst = in_loss_burst(now);
     if (lost) verdict.drop = DropCause::kLoss;
     if (burst) verdict.drop = DropCause::kBurstLoss;
   }
@@ -142,8 +144,12 @@ bool Link::policer_passes(TimePoint now, ByteCount size) {
 }
 
 // Gilbert's two states. The chain moves once a packet; with the chance 1/length to leave a burst, runs
-// have that mean length, and the chance to enter follows from the share of time wanted in bursts.
-bool Link::in_loss_burst() {
+// have that mean length, and the chance to enter follows from the share of time wanted in bursts. What loses
+// them on a real path passes with time, too: who only probes, for two packets every two seconds, would be
+// silenced for minutes by a burst that ends with packets alone.
+bool Link::in_loss_burst(TimePoint now) {
+  if (now - burst_asked_at_ >= kBurstPause) bursting_ = false;
+  burst_asked_at_ = now;
   if (parameters_.burst_loss <= 0) return bursting_ = false;
   if (parameters_.burst_loss >= 1) return bursting_ = true;
   const double leave = 1.0 / parameters_.burst_length;

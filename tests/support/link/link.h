@@ -32,7 +32,7 @@ struct LinkParameters {
 
   double loss = 0;          // each packet on its own
   double burst_loss = 0;    // in bursts (Gilbert): this share of all packets ...
-  double burst_length = 8;  // ... in runs of this mean length, at least 1
+  double burst_length = 8;  // ... in runs of this mean length, at least 1, that a pause of a second ends
 
   Duration delay{0};   // one way, after the bottleneck
   Duration jitter{0};  // on top of delay, wandering slowly in [0, jitter]; keeps the order
@@ -117,7 +117,7 @@ class Link {
  private:
   [[nodiscard]] DropCause admit(TimePoint now, ByteCount size);
   [[nodiscard]] bool policer_passes(TimePoint now, ByteCount size);
-  [[nodiscard]] bool in_loss_burst();
+  [[nodiscard]] bool in_loss_burst(TimePoint now);
   [[nodiscard]] TimePoint transmit(TimePoint now, ByteCount size);
   [[nodiscard]] Duration jitter_at(TimePoint when);
 
@@ -137,6 +137,7 @@ class Link {
   TimePoint policer_filled_{};
 
   bool bursting_ = false;
+  TimePoint burst_asked_at_{};  // when a packet last was, or was not, lost in a burst
 
   // Jitter runs in straight lines between random heights; these are the ends of the current line.
   TimePoint jitter_from_{};

@@ -7,6 +7,7 @@
 #include "proto/transport/path_loss.h"
 #include "proto/transport/round_queue.h"
 #include "proto/transport/train_capacity.h"
+#include "proto/transport/train_estimator.h"
 #include "proto/transport/usual_queue.h"
 #include "tests/unit/transport/virtual_time.h"
 
@@ -252,6 +253,50 @@ TEST(TrainCapacity, TheBestIsThatOfTheTrainThatOthersDisturbedLeast) {
   trains.add({1, 1'000'000, 20ms});
   trains.add({2, 1'000'000, 10ms});
   EXPECT_NEAR(trains.best(), 1e8, 3e6);
+}
+
+TEST(TrainCapacity, OfALineOnWhichPacketsArriveOneByOneThreeTellAsMuch) {
+  TrainCapacity trains;
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    EXPECT_FALSE(trains.several());
+    trains.add({id, 6'000, 24ms, true});
+  }
+  EXPECT_TRUE(trains.several());
+  EXPECT_NEAR(trains.capacity(), 250e3, 5e3);
+  trains.add({3, 6'000, 1ms, false});
+  EXPECT_FALSE(trains.several());
+}
+
+// Packets of 1500 bytes that left together, from number 100 on.
+class TrainTest : public testing::Test {
+ protected:
+  std::optional<PacketTrain> arrive(std::uint64_t number, Duration at) {
+    return estimator_.handle_ack(wire::PacketNumber(number), TimePoint(1s), 1500,
+                                 static_cast<std::uint64_t>(at / 1us) + 1'000'000);
+  }
+
+ private:
+  TrainEstimator estimator_;
+};
+
+TEST_F(TrainTest, SixteenPacketsTellTheRateOfAFastLine) {
+  EXPECT_FALSE(arrive(100, 0ms));
+  EXPECT_FALSE(arrive(115, 180us)) << "a receiver takes them in batches";
+  const auto train = arrive(116, 192us);
+  ASSERT_TRUE(train);
+  EXPECT_EQ(train->bytes, 16 * 1500u);
+  EXPECT_EQ(train->spread, 192us);
+  EXPECT_FALSE(train->one_by_one);
+}
+
+TEST_F(TrainTest, WhereEachArrivesAloneFourTellIt) {
+  EXPECT_FALSE(arrive(100, 0ms));
+  EXPECT_FALSE(arrive(103, 18ms)) << "three might be a coincidence";
+  const auto train = arrive(104, 24ms);
+  ASSERT_TRUE(train);
+  EXPECT_EQ(train->bytes, 4 * 1500u);
+  EXPECT_EQ(train->spread, 24ms);
+  EXPECT_TRUE(train->one_by_one);
 }
 
 // ---------------------------------------------------------------- contention

@@ -432,9 +432,11 @@ TEST_F(SentPacketsTest, ProbesBackOffUpToTheLimitAndAnAnswerEndsIt) {
 }
 
 TEST_F(SentPacketsTest, OnALongPathTheBackOffIsTwoTimeouts) {
-  send();
-  wait(5s);
-  ASSERT_TRUE(ack(0));
+  for (int i = 0; i < 20; ++i) {
+    const auto packet = send();
+    wait(1200ms);
+    ASSERT_TRUE(ack(packet));
+  }
   send();
   const Duration once = rtt_.probe_timeout(25ms);
   ASSERT_GT(2 * once, SentPackets::kProbeBackoffMax);
@@ -443,6 +445,19 @@ TEST_F(SentPacketsTest, OnALongPathTheBackOffIsTwoTimeouts) {
     ASSERT_TRUE(timeout());
   }
   EXPECT_EQ(sent_.next_timeout(rtt_) - now_, 2 * once);
+}
+
+TEST_F(SentPacketsTest, AQueueThatStoodForManySecondsDoesNotPutOffAProbeForAsLong) {
+  know_round_trip(100ms);
+  for (int i = 0; i < 20; ++i) {
+    const auto packet = send();
+    wait(20s);
+    ASSERT_TRUE(ack(packet));
+  }
+  ASSERT_GT(rtt_.probe_timeout(25ms), 10s);
+  rtt_.add(now_, 100ms);
+  send();
+  EXPECT_EQ(sent_.next_timeout(rtt_) - now_, SentPackets::kProbeTimeoutMax);
 }
 
 TEST_F(SentPacketsTest, ALossTimerGoesBeforeAProbe) {

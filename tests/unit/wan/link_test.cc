@@ -98,6 +98,24 @@ TEST(Link, BurstsHaveTheConfiguredMeanLengthAndShare) {
   EXPECT_NEAR(static_cast<double>(lost) / bursts, 10, 1);
 }
 
+TEST(Link, APauseEndsABurst) {
+  Link link({.burst_loss = 0.5, .burst_length = 1000}, 7);
+  TimePoint now = kStart;
+  const auto lost = [&] { return link.enqueue(now, kPacket).drop == DropCause::kBurstLoss; };
+  for (int burst = 0; burst < 20; ++burst) {
+    while (!lost()) {
+    }
+    now += 900ms;
+    int more = 0;
+    while (lost()) ++more;
+    EXPECT_GT(more, 0) << "the pause was too short";
+    while (!lost()) {
+    }
+    now += 1s;
+    EXPECT_FALSE(lost());
+  }
+}
+
 TEST(Link, JitterVariesTheDelayButKeepsTheOrder) {
   Link link({.delay = 20ms, .jitter = 5ms}, 3);
   Duration least = 1h;

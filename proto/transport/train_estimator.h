@@ -21,7 +21,7 @@ class TrainEstimator {
   static constexpr std::uint64_t kPacketsMin = 16;
   // So few where they arrive so far apart, which is one by one.
   static constexpr std::uint64_t kPacketsSlow = 4;
-  static constexpr Duration kApart = std::chrono::milliseconds(1);
+  static constexpr Duration kApart = 1ms;
   // Packets that left within this are one train.
   static constexpr Duration kTogether = 50us;
   // A receiver's clock may say anything; more would overflow a Duration.

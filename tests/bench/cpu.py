@@ -37,6 +37,7 @@ from harness import HarnessError, Mount, Tuskd, test_program, wait_until
 
 GIB = 1 << 30
 SIZE, QUICK_SIZE, TINY_SIZE = 4 * GIB, GIB, 4 << 20
+CIPHER = "AES-256-GCM"
 READ_GOAL, WRITE_GOAL = 5000, 4000  # Mbit/s
 FAR = Line(rtt=200)
 # What has to be held is what is on its way: as much as at 10 Gbit/s and 200 ms, which one machine does not emulate.
@@ -117,6 +118,8 @@ def tusk_cell(direction, size):
                     after = {side: cpu_seconds(pids) for side, pids in sides.items()}
                 peak = {side: memory_kib(pids) >> 10 for side, pids in sides.items()}
                 cipher = mount.status()["path"]["cipher"]
+                if cipher != CIPHER:
+                    raise HarnessError(f"the mount is encrypted with {cipher}, not {CIPHER}")
                 if direction == OUT:
                     check_read(mount, "far", wanted)
                 else:

@@ -26,7 +26,7 @@ SETTLE = 1.0  # seconds after the change
 WINDOW = 2.0  # seconds that are judged
 WITHIN = 0.1
 STAY = 8.0  # seconds on each path
-SOON_WINDOW = 0.25  # the mean that says when it was there first
+SOON_WINDOW = 0.25  # the mean that says when it was there first: at its end
 EVERY = 0.05
 LEAST_WINDOW = 1.0
 SIMULATED_WINDOW = "768mib"
@@ -71,7 +71,8 @@ def drain_seconds(before, after, queued_ms):
 
 def judge(cell, where, scenario, stay, times, counts, queue, reader=None):
     """Adds what each change did to the file data that arrives: its bytes (counts) so far at times that begin with the
-    first path. queue: (time, ms). reader is what counts are, of a program that reads in order, for information: it gets
+    first path: of bodies in the simulator, of all datagrams on the emulator, with repeats and parity. queue: (time, ms).
+    reader is what counts are, of a program that reads in order, for information: it gets
     nothing while one block is missing, and all that waited behind it at once."""
     for number in range(1, len(scenario.lines)):
         before, after = scenario.lines[number - 1:number + 1]
@@ -84,8 +85,8 @@ def judge(cell, where, scenario, stay, times, counts, queue, reader=None):
         words = f"{where}: {rate_text(before.rate)} {before.rtt:g} ms to {rate_text(after.rate)} {after.rtt:g} ms"
         cell.add(words, share * 100, "% of the limit", at_least=100 * (1 - WITHIN),
                  note=f"from {SETTLE + drain:.2f} s after the change on, for {WINDOW:g} s" + (
-                     "" if after.limit < before.limit else "; first there after " +
-                     (f"{there - change:.2f} s" if there is not None else "more than that")) + (
+                     "" if after.limit < before.limit else "; a quarter of a second that was there ended after " +
+                     (f"{there - change + SOON_WINDOW:.2f} s" if there is not None else "more than that")) + (
                      f"; the reader got {rate_between(*reader, start, start + WINDOW) / after.limit:.0%}"
                      if reader else ""))
         left = change + stay - start  # none, after a queue that took so long to leave

@@ -5,10 +5,13 @@
 1 Gbit/s, 100 ms. Random reads: 4 KiB with O_DIRECT, 32 in flight, 1 % loss, every page compared with the original. ls:
 `ls -l` of directories of 20 files that were never looked at, each in a directory of its own (those beside one that was
 listed are fetched ahead), with a cp of a large file on the same mount. Ready: from
-the start of `tusk mount` to its exit. First byte: read() after an open() of a file that was never looked at. To
-capacity: from the open() of a large file to the end of the first round trip that carried 90 %; on some other paths, too.
+the start of `tusk mount` to its exit. First byte: read() after an open() of a file that was never looked at; and from the
+call of open() on, of one whose folder was listed. To capacity: from the open() of a large file, or the start of a cp into
+the mount, to the end of the first round trip that carried 90 %; across the grid's paths of 50 ms and more, and by --quick
+across four, out of the mount.
 """
 
+import itertools
 import json
 import statistics
 import sys
@@ -17,16 +20,19 @@ import time
 
 from lib import drawing
 from lib.lines import Line
-from lib.measuring import Running, make_random_file, make_tree, memory_folder, timed
-from lib.mounts import mounted
+from lib.measuring import Running, check_digest, make_random_file, make_tree, memory_folder, timed
+from lib.mounts import DIRECTIONS, OUT, mounted
 from lib.results import Session, common_arguments
 from lib.series import FOLDER, first_time_at, percentile, read_for, read_series
+from lib.warm_memory import warm_memory
 from harness import HarnessError, Mount, Tuskd, wait_for_exit
 
 RTT = 0.1
 LOSSY = Line(rtt=RTT * 1e3, loss=0.01)
 CLEAN = Line(rtt=RTT * 1e3)
-UNKNOWN = CLEAN, Line(rtt=50, loss=0.001), Line(rtt=200), Line(rtt=200, loss=0.01)
+# Whose first seconds are drawn.
+DRAWN = CLEAN, Line(rtt=50, loss=0.001), Line(rtt=200), Line(rtt=200, loss=0.01)
+UNKNOWN = [Line(rtt=rtt, loss=percent / 100) for rtt in (50, 100, 150, 200) for percent in (0, 0.1, 0.3, 0.5, 1)]
 IN_FLIGHT = 32
 READ_SECONDS, QUICK_READ_SECONDS = 120, 20
 FOLDERS, QUICK_FOLDERS = 200, 40
@@ -113,14 +119,18 @@ def ready(arguments):
 def first_byte(arguments):
     def measure(cell):
         files = scale(arguments, 2, 10, FIRST_FILES)
-        with memory_folder(64 << 20) as folder:
+        with memory_folder(2 * files << 20) as folder:
             # Each in a folder of its own: those beside one that was read are fetched ahead.
             names = [f"folder{number}/file" for number in range(files)]
-            for name in names:
+            listed = [f"listed{number}/file" for number in range(files)]
+            for name in names + listed:
                 (folder / "export" / name).parent.mkdir(parents=True)
                 make_random_file(folder / "export" / name, 1 << 20)
             with mounted(CLEAN, folder / "export") as (_, _, mount):
                 lines = [read_for(mount.path / name, folder / "export" / name, 5) for name in names]
+                for name in listed:
+                    timed(["ls", "-l", (mount.path / name).parent], 60)
+                known = [read_for(mount.path / name, folder / "export" / name, 5) for name in listed]
         first, goal = [line["first"] * 1e3 for line in lines], (RTT + 0.005) * 1e3
         cell.details["first"] = first
         cell.add("the first byte of a file after open", statistics.median(first), "ms", at_most=goal,
@@ -128,32 +138,45 @@ def first_byte(arguments):
         cell.add("the first byte of a file after open, slowest", max(first), "ms", at_most=goal)
         cell.add("open of a file that was never looked at", statistics.median(line["opened"] for line in lines) * 1e3,
                  "ms", note="lookup and open")
+        cell.add("the first byte of a file whose folder was listed, from the call of open on",
+                 statistics.median(line["opened"] + line["first"] for line in known) * 1e3, "ms", at_most=goal,
+                 note=f"median of {files} files")
     return measure
 
 
-def to_capacity(line, arguments):
+def to_capacity(line, direction, arguments):
     def measure(cell):
         size, rtt = scale(arguments, 4 << 20, GIB, GIB), line.rtt / 1e3
         with memory_folder(2 * size) as folder, tempfile.NamedTemporaryFile() as series:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export", series=series.name, series_interval="5ms") as (wan, _, mount):
+            far = folder / "export" / "far"
+            wanted = make_random_file(far, size)
+            with mounted(line, folder / "export", series=series.name, series_interval="5ms") as (wan, _, mount), \
+                    warm_memory(2 * size):
                 elapsed, now = wan.stats()["elapsed_s"], time.monotonic()
-                read = read_for(mount.path / "far", folder / "export" / "far", 6)
+                if direction == OUT:
+                    read = read_for(mount.path / "far", far, 6)
+                    asked = read["times"][0] - read["opened"]
+                else:
+                    with Running(["cp", far, mount.path / "copy"]) as copy:
+                        copy.output(60)
+                    asked = copy.started
+                    check_digest(folder / "export" / "copy", wanted)
             rows = read_series(series.name)
-        start = elapsed + read["times"][0] - read["opened"] - now  # of open, by the path's clock
+        start = elapsed + asked - now  # by the path's clock
+        there = "ba_mbit" if direction == OUT else "ab_mbit"
         times, counts, total = [0.0], [0.0], 0.0
         for row in rows:
-            total += row["ba_mbit"] * (row["time_s"] - times[-1]) / 8e-6
+            total += row[there] * (row["time_s"] - times[-1]) / 8e-6
             times.append(row["time_s"])
             counts.append(total)
-        wanted = 0.9 * line.rate * (1 - line.loss)
-        reached = first_time_at(times, counts, start, times[-1], wanted, rtt, 0.005)
+        wanted_rate = 0.9 * line.rate * (1 - line.loss)
+        reached = first_time_at(times, counts, start, times[-1], wanted_rate, rtt, 0.005)
         if reached is None and not arguments.tiny:
-            raise HarnessError(f"the path never carried {wanted:.0f} Mbit/s for a round trip")
+            raise HarnessError(f"the path never carried {wanted_rate:.0f} Mbit/s for a round trip")
         full = times[-1] if reached is None else reached + rtt  # the end of the round trip that was full
-        cell.details["plot"] = [[row["time_s"] - start, row["ba_mbit"]] for row in rows if row["time_s"] > start - 0.2]
-        cell.add(f"from the first request to 90 % of capacity, {line}", (full - start) / rtt, "RTT", at_most=6,
-                 note="the mount was new")
+        cell.details["plot"] = [[row["time_s"] - start, row[there]] for row in rows if row["time_s"] > start - 0.2]
+        cell.add(f"from the first request to 90 % of capacity, {line}, {direction} the mount", (full - start) / rtt, "RTT",
+                 at_most=6, note="the mount was new")
     return measure
 
 
@@ -164,8 +187,9 @@ def main():
     session.cell("ls beside cp", ls_under_load(arguments))
     session.cell("ready", ready(arguments))
     session.cell("first byte", first_byte(arguments))
-    for line in UNKNOWN[:1] if arguments.tiny else UNKNOWN:
-        session.cell(f"capacity, {line}", to_capacity(line, arguments))
+    lines = scale(arguments, DRAWN[:1], DRAWN, UNKNOWN)
+    for line, direction in itertools.product(lines, [OUT] if arguments.quick else DIRECTIONS):
+        session.cell(f"capacity, {line}, {direction}", to_capacity(line, direction, arguments))
     latencies = session.details("random reads", "latencies")
     if latencies:
         curve = [(percentile(latencies, share) * 1e3, share) for share in
@@ -173,7 +197,7 @@ def main():
         session.draw("random-reads.svg", drawing.line_plot(
             f"4 KiB random reads, {LOSSY}, {IN_FLIGHT} in flight", "ms", "percent that took no longer",
             [("reads", curve)]))
-    plots = [(line, session.details(f"capacity, {line}", "plot")) for line in UNKNOWN]
+    plots = [(line, session.details(f"capacity, {line}, {OUT}", "plot")) for line in DRAWN]
     drawings = [drawing.line_plot(f"The first seconds of a read, {line}", "seconds since the open", "Mbit/s on the path",
                                   [("path", plot)], levels=[(0, plot[-1][0], 0.9 * line.rate * (1 - line.loss))])
                 for line, plot in plots if plot]

@@ -5,7 +5,8 @@
 In the simulator at 100 Mbit/s and 50 ms, and on the emulator at 100 Mbit/s and 50 ms with real TCP (iperf3) beside a
 read through a mount (what is alone or beside an interactive flow also at 1 Gbit/s and 100 ms):
   alone         the standing queue, whatever the buffer: at most 20 ms; mounted by the emulator's account
-  joining       n flows: Jain's index from 20 round trips after the last joined on, over 2 s and over the 6 s after, at least 0.95
+  joining       n flows: Jain's index from 20 round trips after the last joined on, over 2 s and over the 6 s after, at least
+                0.95; mounted: n mounts of one server by one host, over 4 s
   beside        one CUBIC or BBR flow, buffers of 0.5, 1 and 4 BDP, whoever was first: both at least 35 % of the line
   interactive   the round trip of somebody else's packets grows by at most 20 ms
   background    yields: two round trips after a start beside it has filled the line it has 5 % of it at most; mounted
@@ -13,6 +14,7 @@ read through a mount (what is alone or beside an interactive flow also at 1 Gbit
   short         a policer at half the rate, and a buffer of 0.1 BDP: 90 % of the limit, less than 3 % lost
 """
 
+import contextlib
 import dataclasses
 import statistics
 import sys
@@ -24,8 +26,8 @@ from lib.lines import Line
 from lib.measuring import make_random_file, memory_folder
 from lib.mounts import mounted
 from lib.results import Session, common_arguments
-from lib.series import Reading, percentile, rate_between, rates, read_for, read_series
-from harness import HarnessError, wait_until
+from lib.series import Reading, jain_index, percentile, rate_between, rates, read_for, read_series
+from harness import HarnessError, Mount, Tuskd, wait_until
 
 RTT_MS = 50
 LINE = Line(rate=100, rtt=RTT_MS)
@@ -37,6 +39,9 @@ BACKGROUND_GOAL = 10  # percent of the line
 BUFFERS = (0.5, 1, 4)  # BDP
 LONE_BUFFERS = (0.1, 0.5, 1, 4, 20)
 FLOWS, QUICK_FLOWS = (2, 4, 8, 16), (2, 8)
+MOUNTS = (2, 4)
+JOINS_EVERY = 0.5  # s
+SETTLED = 20 * RTT_MS / 1e3  # s after the last joined
 LIMIT_GOAL, LOST_GOAL = 90, 3
 BESIDE_SECONDS, QUICK_BESIDE_SECONDS = 60, 30
 FIRST_SECONDS = 5  # the one that was first is alone for so long
@@ -75,20 +80,16 @@ def alone(path, bdp, seconds):
 
 def joining(count, bdp=1.0):
     def measure(cell):
-        every = 0.5
-        names = ",".join(f"model@{number * every:g}s" for number in range(count))
-        last = (count - 1) * every
-        settle = 20 * RTT_MS / 1e3
-        rows = simulator.flows(with_buffer(bdp), names, last + settle + 8, 0.1)
+        names = ",".join(f"model@{number * JOINS_EVERY:g}s" for number in range(count))
+        start = (count - 1) * JOINS_EVERY + SETTLED
+        rows = simulator.flows(with_buffer(bdp), names, start + 8, 0.1)
 
-        def jain(start, end):
-            shares = [sum(column(rows, number, start, end)) for number in range(count)]
-            return sum(shares) ** 2 / (count * sum(share * share for share in shares))
+        def index(start, end):
+            return jain_index([sum(column(rows, number, start, end)) for number in range(count)])
 
-        start = last + settle
-        cell.add(f"{count} flows, one every {every:g} s: Jain's index from 20 RTT after the last",
-                 jain(start, start + 2), at_least=JAIN_GOAL, note="over 2 s")
-        cell.add(f"{count} flows, one every {every:g} s: and then", jain(start + 2, start + 8), at_least=JAIN_GOAL,
+        cell.add(f"{count} flows, one every {JOINS_EVERY:g} s: Jain's index from 20 RTT after the last",
+                 index(start, start + 2), at_least=JAIN_GOAL, note="over 2 s")
+        cell.add(f"{count} flows, one every {JOINS_EVERY:g} s: and then", index(start + 2, start + 8), at_least=JAIN_GOAL,
                  note="over the 6 s after these")
         cell.details["shares"] = [[[row["time"], row["shares"][number] or 0] for row in rows]
                                   for number in range(count)]
@@ -165,7 +166,58 @@ def shares_of(line, read, report, began, start, seconds):
     return ours / line.rate * 100, (statistics.mean(inside) if inside else 0.0) / line.rate * 100
 
 
-def mounted_beside(control, bdp, seconds):
+def mounted_joining(count, seconds):
+    """Reads through mounts of their own, all of one host."""
+    def measure(cell):
+        line = with_buffer(1)
+        start = (count - 1) * JOINS_EVERY + SETTLED
+        size = more_than_fits(line, start + seconds)
+        with memory_folder(count * size) as folder, contextlib.ExitStack() as stack:
+            for number in range(count):
+                make_random_file(folder / "export" / f"far{number}", size)
+            wan = stack.enter_context(line.wan())
+            server = stack.enter_context(Tuskd(wan, folder / "export"))
+            places = [stack.enter_context(Mount(wan, server.url)).path / f"far{number}" for number in range(count)]
+            began, readings = time.monotonic(), []
+            for number, place in enumerate(places):
+                time.sleep(max(0, began + number * JOINS_EVERY - time.monotonic()))
+                readings.append(stack.enter_context(
+                    Reading(place, folder / "export" / place.name, start + seconds - number * JOINS_EVERY, 0.05)))
+            reads = [reading.line() for reading in readings]
+        start += reads[0]["times"][0]
+        got = [rate_between(read["times"], read["bytes"], start, start + seconds) for read in reads]
+        cell.add(f"{count} mounts, a read every {JOINS_EVERY:g} s: Jain's index from 20 RTT after the last",
+                 jain_index(got), at_least=JAIN_GOAL, note=f"over {seconds} s; {', '.join(f'{mbit:.1f}' for mbit in got)} Mbit/s")
+    return measure
+
+
+def mounted_before(control, bdp, seconds):
+    """A read that is there for the whole time; TCP begins beside it."""
+    def measure(cell):
+        line = with_buffer(bdp)
+        total = FIRST_SECONDS + SETTLING_SECONDS + seconds
+        size = more_than_fits(line, total)
+        with memory_folder(size) as folder:
+            make_random_file(folder / "export" / "far", size)
+            with mounted(line, folder / "export") as (wan, _, mount), \
+                    Reading(mount.path / "far", folder / "export" / "far", total, 0.05) as reading:
+                time.sleep(FIRST_SECONDS)
+                began = time.monotonic()
+                report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
+                read = reading.line()
+        draw_both(cell, read, report, began)
+        add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, Tusk first",
+                 *shares_of(line, read, report, began, began + SETTLING_SECONDS, seconds), f"over {seconds} s")
+    return measure
+
+
+def draw_both(cell, read, report, began):
+    cell.details["ours"] = rates(read["times"], read["bytes"], 0.5)
+    cell.details["theirs"] = [[(first + last) / 2 - read["times"][0], mbit]
+                              for first, last, mbit in intervals_of(report, began)]
+
+
+def mounted_after(control, bdp, seconds):
     """A TCP flow that is there for the whole time; the read begins when it runs."""
     def measure(cell):
         line = with_buffer(bdp)
@@ -180,12 +232,9 @@ def mounted_beside(control, bdp, seconds):
                     read = read_for(mount.path / "far", folder / "export" / "far", total, 0.05)
                     report = report_of()
         start = read["times"][0] + FIRST_SECONDS + SETTLING_SECONDS
-        ours, theirs = shares_of(line, read, report, began, start, seconds)
-        cell.details["ours"] = rates(read["times"], read["bytes"], 0.5)
-        cell.details["theirs"] = [[(first + last) / 2 - read["times"][0], mbit]
-                                  for first, last, mbit in intervals_of(report, began)]
-        add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, TCP first", ours, theirs,
-                 f"over {seconds} s")
+        draw_both(cell, read, report, began)
+        add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, TCP first",
+                 *shares_of(line, read, report, began, start, seconds), f"over {seconds} s")
     return measure
 
 
@@ -324,9 +373,12 @@ def main():
             cell(f"mounted alone, {at(line, bdp)}", mounted_alone(line, bdp, START_SECONDS + 2 if tiny else 15))
         for line, bdp in ((LINE, 1),) if tiny else ((LINE, 1), (LINE, 4), (FAST, 4)):
             cell(f"interactive, {at(line, bdp)}", interactive(line, bdp, 7 if tiny else 15))
+        for count in MOUNTS[:1] if tiny else MOUNTS:
+            cell(f"mounted joining, {count} mounts", mounted_joining(count, 1 if tiny else 4))
         for control in () if tiny or "iperf3" in baselines.missing() else baselines.CONTROLS:
             for bdp in BUFFERS[1:2] if quick else BUFFERS:
-                cell(f"mounted beside {control}, {bdp:g} BDP", mounted_beside(control, bdp, seconds))
+                cell(f"mounted beside {control}, {bdp:g} BDP, {control} first", mounted_after(control, bdp, seconds))
+                cell(f"mounted beside {control}, {bdp:g} BDP, Tusk first", mounted_before(control, bdp, seconds))
             cell(f"mounted background, {control}", mounted_background(control, 10))
         for name, line, limit in () if tiny else SHORT:
             cell(f"mounted, {name}", mounted_short(name, line, limit, 10 if quick else 25))

@@ -27,7 +27,7 @@ from lib.lines import Line, size_text
 from lib.measuring import MIB, check_digest, cpu_seconds, make_random_file, memory_folder, memory_kib
 from lib.mounts import DIRECTIONS, INTO, OUT
 from lib.results import Session, common_arguments
-from lib.series import read_series
+from lib.series import jain_index, read_series
 from lib.warm_memory import warm_memory
 from harness import HarnessError, Mount, Tuskd, popen_in, stop, test_program
 from progress import Progress
@@ -44,6 +44,7 @@ CPU_GOAL = 1  # percent of one core for all of them: a hundred-thousandth for ea
 CONNECT_SECONDS = 300
 COPY_SECONDS = 300
 SAMPLE_SECONDS = 0.05
+WINDOW_SECONDS = 5  # in which what each had is compared
 # Who sends stands for as many machines: 64 that copy into memory would leave the server a hundredth of this one.
 NICE = {OUT: 0, INTO: 19}
 
@@ -80,6 +81,15 @@ def wait_for_all(runs, arrived):
                 if run.returncode != 0:
                     raise HarnessError(f"cp ended with {run.returncode}")
     return seconds, looks
+
+
+def had_in_windows(looks):
+    """What each had in one WINDOW_SECONDS after the other."""
+    began, before = looks[0]
+    for when, sizes in looks:
+        if when - began >= WINDOW_SECONDS:
+            yield [after - size for after, size in zip(sizes, before)]
+            began, before = when, sizes
 
 
 def busy_mounts(count, size, direction):
@@ -120,8 +130,11 @@ def busy_mounts(count, size, direction):
         cell.add(f"{words}: the first is done before the last by", (1 - min(seconds) / max(seconds)) * 100, "%",
                  at_most=SPREAD_GOAL, note=f"{min(seconds):.1f} to {max(seconds):.1f} s")
         if any(sizes):
-            cell.add(f"{words}: Jain's index just before the first was done",
-                     sum(sizes) ** 2 / (count * sum(size * size for size in sizes)), at_least=JAIN_GOAL)
+            cell.add(f"{words}: Jain's index just before the first was done", jain_index(sizes), at_least=JAIN_GOAL)
+            indices = [jain_index(had) for had in had_in_windows(looks) if any(had)]
+            if indices:
+                cell.add(f"{words}: Jain's index of {WINDOW_SECONDS} s", statistics.median(indices),
+                         note=f"the median of {len(indices)} times; the least {min(indices):.3f}")
         cell.add(f"{words}: together", count * size * 8e-6 / max(seconds) / LINE.limit * 100, "% of the limit",
                  note=f"{LINE}; queue {queue['mean']:.0f} ms on average, {queue['max']:.0f} at most")
     return measure

@@ -311,6 +311,10 @@ class Simulator(unittest.TestCase):
 
 
 class Series(unittest.TestCase):
+    def test_jain_index_is_one_for_equal_shares_and_least_for_one_that_has_all(self):
+        self.assertEqual(series.jain_index([3, 3, 3]), 1)
+        self.assertAlmostEqual(series.jain_index([0, 0, 5, 0]), 0.25)
+
     def test_percentiles_are_values_that_were_measured(self):
         values = list(range(1, 101))
         self.assertEqual([series.percentile(values, share) for share in (50, 99, 99.9, 100)], [50, 99, 100, 100])

@@ -20,6 +20,11 @@ def percentile(values, share):
     return ordered[max(0, math.ceil(len(ordered) * share / 100) - 1)]
 
 
+def jain_index(shares):
+    """1: all have as much; 1/n: one of n has all."""
+    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
 def read_series(path):
     """The rows of tusk-wan --series as dictionaries of numbers."""
     with open(path, newline="") as file:

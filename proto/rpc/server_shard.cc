@@ -236,13 +236,13 @@ void ServerShard::note_proven(ServerLink& link) {
 }
 
 void ServerShard::welcome(ServerLink& link, TimePoint now) {
-  note_proven(link);  // it has answered what only it was told
-  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.where().to.to_string()};
+  note_proven(link);  // it has answered what only it was told; it may have moved since
+  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.trusted().to.to_string()};
   link.announced = true;
   link.trace = PathTrace::open_if_wanted("server", now);
   link.attach_by = now + commons_.options.attach_patience;
   by_id_.erase(link.secure->original_id());
-  link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.where().to));
+  link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.trusted().to));
   link.secure->connection().send_reset_token(commons_.addresses.reset_token(link.secure->own_id()));
 }
 

@@ -258,12 +258,12 @@ void Connection::mark_train(TimePoint now, Assembly& assembly) {
     train_began_ = now;
     train_packets_ = 0;
   }
+  const bool slow = TrainEstimator::one_by_one(congestion_->pacing_rate(), mtu_.datagram_size());
   // What is shorter tells nothing.
-  const bool long_enough = exchanges_.unsent_bytes() >=
-                           (train_packets_ == 0 ? TrainEstimator::kPacketsMin * mtu_.datagram_size() : 1);
+  const std::uint64_t least = slow ? TrainEstimator::kPacketsSlow : TrainEstimator::kPacketsMin;
+  const bool long_enough =
+      exchanges_.unsent_bytes() >= (train_packets_ == 0 ? least * mtu_.datagram_size() : 1);
   const std::uint64_t index = train_packets_++;
-  const bool slow = congestion_->pacing_rate() * to_seconds(TrainEstimator::kApart) <
-                    static_cast<double>(mtu_.datagram_size());
   const bool due =
       index % TrainEstimator::kPacketsMin == 0 || (slow && index == TrainEstimator::kPacketsSlow);
   if (!due || !long_enough || !congestion_->measures_trains()) return;

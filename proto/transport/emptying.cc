@@ -11,7 +11,8 @@ constexpr double kEmptyAloneSeconds = 4e-3;
 constexpr double kEmptyShared = 0.5;
 constexpr double kEmptyDoubtful = 0.75;  // shows a quarter of a round trip that was taken for the path
 constexpr double kEmptySiblings = 0.8;
-constexpr ByteCount kTrainRoom = 24;  // packets
+constexpr ByteCount kTrainRoom = 24;      // packets
+constexpr ByteCount kShortTrainRoom = 6;  // packets: stays, for trains of a slow line
 constexpr Duration kEmptyEvery = 4s;
 constexpr Duration kEmptyEverySharedMin = 600ms;
 constexpr int kEmptyEverySharedRtts = 16;
@@ -23,8 +24,9 @@ double Emptying::window(const Path& path) const {
   const auto packet = static_cast<double>(path.packet);
   const double train = static_cast<double>(kTrainRoom) * packet;
   if ((path.shared && !before_.together) || path.tests_base)
-    return std::min(kEmptyShared * path.rate * path.round_trip,
-                    std::max(2 * packet, path.rate * path.round_trip - train));
+    return std::min(
+        kEmptyShared * path.rate * path.round_trip,
+        std::max(static_cast<double>(kShortTrainRoom) * packet, path.rate * path.round_trip - train));
   if (path.base_doubtful) return kEmptyDoubtful * path.rate * path.round_trip;
   // Of a part of the line the best sample is mostly luck, and what all add is a queue by itself.
   if (before_.together) return std::max(0.0, kEmptySiblings * before_.goodput * path.round_trip - path.extra);

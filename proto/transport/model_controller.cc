@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/transport/rtt_estimator.h"
+#include "proto/transport/train_estimator.h"
 
 namespace tusk::transport {
 namespace {
@@ -33,6 +34,8 @@ constexpr double kPacingGain = 1.05;
 // But a train is as long as the pacer lets it be, not as what one acknowledgement makes room for: short ones
 // tell less than half of a fast line from the receiver's noise.
 constexpr double kPacingGainClimbing = 0.97;
+// In a window of fewer none is whole beside what else is in flight.
+constexpr ByteCount kFewTrains = 8;
 
 // Less than so much of the capacity, and a queue: others are here.
 constexpr double kSharedBelow = 0.9;
@@ -93,12 +96,19 @@ ByteCount ModelController::train_bytes() const {
   const auto of_time = [this](double seconds) { return static_cast<ByteCount>(pacing_rate_ * seconds); };
   const auto least = [&] {
     if (state_ == State::kStartup) return train_bytes_min();
-    const ByteCount few = kTrainPacketsSlow * packet();
-    if (after_overrun()) return std::clamp(of_time(kTrainSecondsSlow), few, train_bytes_min());
-    return std::max(std::clamp(of_time(kTrainSecondsSlow), few, kTrainPacketsLeast * packet()),
-                    std::min(of_time(kTrainSecondsMax), train_bytes_min()));
+    const ByteCount few = std::max(of_time(kTrainSecondsSlow), kTrainPacketsSlow * packet());
+    if (after_overrun()) return std::min(few, train_bytes_min());
+    const ByteCount usual =
+        std::clamp(of_time(kTrainSecondsMax), kTrainPacketsLeast * packet(), train_bytes_min());
+    return state_ == State::kEmpty || !train_room_.open() ? std::min(few, usual) : usual;
   };
   return std::max(least(), of_time(kTrainSeconds));
+}
+
+bool ModelController::makes_room_for_train() const {
+  const bool small = model_window_ < static_cast<double>(kFewTrains * train_bytes());
+  return state_ == State::kSteady && rtt_min_ >= kFarAway && free_rounds_ >= kFreeRounds && small &&
+         train_room_.open();
 }
 
 bool ModelController::queue_short() const {
@@ -160,7 +170,8 @@ void ModelController::sample_rate(const AckEvent& event) {
 
 void ModelController::sample_train(const AckEvent& event) {
   if (!event.train || !sends_trains()) return;
-  const bool slow = state_ != State::kStartup && event.train->one_by_one;
+  const bool slow = state_ != State::kStartup && event.train->one_by_one &&
+                    TrainEstimator::one_by_one(pacing_rate_, packet());
   if (slow || event.train->bytes >= std::min(train_bytes(), train_bytes_min()) / 2) trains_.add(*event.train);
 }
 
@@ -311,7 +322,9 @@ void ModelController::control(const RttEstimator& rtt) {
     return;
   }
   window_ = static_cast<ByteCount>(window);
-  const double gain = climbing_ ? kPacingGainClimbing : kPacingGain;
+  const bool makes_room = makes_room_for_train();
+  if (makes_room) window_ += train_bytes();
+  const double gain = climbing_ || makes_room ? kPacingGainClimbing : kPacingGain;
   pacing_rate_ = std::max(kRateMin, gain * window / (round_trip + to_seconds(rtt.queueing())));
 }
 

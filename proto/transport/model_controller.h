@@ -28,6 +28,7 @@
 #include "proto/transport/siblings.h"
 #include "proto/transport/startup.h"
 #include "proto/transport/train_capacity.h"
+#include "proto/transport/train_room.h"
 #include "proto/transport/usual_queue.h"
 
 namespace tusk::transport {
@@ -71,6 +72,8 @@ class ModelController final : public CongestionController {
   static constexpr int kBlindRounds = 2;
   // Measurements that differ by more are of another line.
   static constexpr double kCapacityAgrees = 0.6;
+  // No queue for so many rounds: trains look for more.
+  static constexpr int kFreeRounds = 3;
   // Nearer by than that a round is soon over, and by what is lost of it a short buffer is known.
   static constexpr Duration kFarAway = 10ms;
 
@@ -91,6 +94,7 @@ class ModelController final : public CongestionController {
   [[nodiscard]] ByteCount packet() const { return std::max(kUsualPacket, datagram_size_); }  // of full size
   [[nodiscard]] bool sends_trains() const;
   [[nodiscard]] ByteCount train_bytes() const;
+  [[nodiscard]] bool makes_room_for_train() const;
   // The shortest train that tells anything; and what may leave before anything is known.
   [[nodiscard]] ByteCount train_bytes_min() const { return TrainCapacity::bytes_min(datagram_size_); }
 
@@ -188,7 +192,8 @@ class ModelController final : public CongestionController {
   Emptying emptying_;
   double model_window_ = 0;  // bytes delivered and queued; losses come on top
   int free_rounds_ = 0;      // in a row in which there was no queue
-  bool climbing_ = false;    // in these trains said that there is much more
+  TrainRoom train_room_;
+  bool climbing_ = false;  // in these trains said that there is much more
   ByteCount window_;
   double pacing_rate_;
 };

@@ -18,8 +18,6 @@ constexpr double kExtraWindowMin = 4.0 * kUsualPacket;
 constexpr double kExtraWindowMax = 16.0 * kUsualPacket;
 // Of the way to the window that the law wants, in a round.
 constexpr double kStep = 0.75;
-// No queue for so many rounds: trains look for more.
-constexpr int kFreeRounds = 3;
 constexpr double kFreeGrowth = 1.08;
 constexpr double kTakenAtOnceMax = 2;
 // What one of many takes of it beyond what the others have.
@@ -92,6 +90,7 @@ double ModelController::shown_rate() const {
 
 // The law adds a queue's worth in a round. Where there is much more, trains tell how much.
 void ModelController::grow_into_free_capacity() {
+  train_room_.end_round(sends_trains(), tally_.loss() - loss_.own());
   const bool free = round_queue_.queue() < own_queue() / 8 && !siblings_fill();
   free_rounds_ = free && !loss_.content() ? free_rounds_ + 1 : 0;
   climbing_ = climbing_ && free_rounds_ > 0;
@@ -101,6 +100,7 @@ void ModelController::grow_into_free_capacity() {
   if (others_.flows >= Siblings::kCrowd && goodput_.mean() > kAheadMost * even_rate()) return;
   model_window_ = std::max(model_window_, kFreeGrowth * rate_.newest() * to_seconds(rtt_min_));
   if (!trains_.several() || trains_.safe_rate() < kWorthTaking * rate_.newest()) return;
+  if (trains_.capacity() > kWorthTaking * capacity_) train_room_.reset();
   // Others may see it at the same time: up to a half at once, then twice as much.
   capacity_ = std::max(capacity_, trains_.capacity());
   const double taken = std::min(std::max(kTakenAtOnceMax * rate_.newest(), part_of_all() * capacity_ / 2),

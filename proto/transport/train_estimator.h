@@ -22,6 +22,10 @@ class TrainEstimator {
   // So few where they arrive so far apart, which is one by one.
   static constexpr std::uint64_t kPacketsSlow = 4;
   static constexpr Duration kApart = 1ms;
+  // Packets of `size` bytes at `rate` bytes/s do: fewer tell enough.
+  [[nodiscard]] static constexpr bool one_by_one(double rate, ByteCount size) {
+    return rate * to_seconds(kApart) < static_cast<double>(size);
+  }
   // Packets that left within this are one train.
   static constexpr Duration kTogether = 50us;
   // A receiver's clock may say anything; more would overflow a Duration.
@@ -48,6 +52,9 @@ class TrainEstimator {
     if (packets < kPacketsMin && !one_by_one) return std::nullopt;
     return PacketTrain{trains_, packets * size, spread, one_by_one};
   }
+
+  // Of the train that the last acknowledgement was of.
+  [[nodiscard]] wire::PacketNumber first() const { return first_; }
 
  private:
   std::uint64_t trains_ = 0;

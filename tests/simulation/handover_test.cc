@@ -229,6 +229,36 @@ TEST(Handover, ALineThatIsSlowNowIsNotOverrunForLong) {
       }
 }
 
+// Trains that are short for a slow line tell nothing of a wide one.
+TEST(Handover, ALineThatWasSlowIsSoonUsedWhenItIsWideAgain) {
+  for (const Duration rtt : {100ms, 300ms})
+    for (const std::uint64_t rate : {kMbit, 3 * kMbit, 5 * kMbit}) {
+      if (kSanitized && rate > kMbit) continue;  // takes long
+      SCOPED_TRACE(testing::Message() << to_seconds(rtt) << " s, " << rate / kMbit << " Mbit/s");
+      SimNetwork network(symmetric_path(100 * kMbit, rtt, 0, 100ms, 5));
+      network.join().traffic().stream(1000 * kGiB, 64 * kMiB, Kind::kFetch);
+      const auto become = [&](std::uint64_t next) {
+        network.change_links([&](LinkParameters& to_server, LinkParameters& to_client) {
+          to_server.rate = to_client.rate = next;
+        });
+      };
+      network.run_for(4s + 8 * rtt);
+      become(rate);
+      network.run_for(100 * kMbit / rate * 20ms + 30s);
+      become(100 * kMbit);
+      const TimePoint then = network.now();
+      double share = 0;
+      while (share < 0.9 && network.now() < then + 60s) {
+        const Shares shares(network, Role::kClient, Shares::Of::kBodies);
+        network.run_for(500ms);
+        share = shares.rates()[0] / (100 * kMbit * 1434.0 / 1500);
+      }
+      std::printf("  %.0f ms, from %lu Mbit/s: 90 %% after %.1f s\n", to_seconds(rtt) * 1e3, rate / kMbit,
+                  to_seconds(network.now() - then));
+      EXPECT_LE(network.now() - then, 1s + 12 * rtt);
+    }
+}
+
 // What stood in the queue takes 20 s, and the last of it is lost: the probe for that must come before the
 // peer is given up.
 TEST(Handover, AQueueOfManySecondsIsSurvived) {

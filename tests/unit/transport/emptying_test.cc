@@ -44,7 +44,9 @@ TEST(Emptying, WhoHasLittleLeavesRoomForATrain) {
   path.rate = 300e3;  // 30 packets in a round trip
   EXPECT_NEAR(Emptying().window(path), 30'000 - 24'000, 1);
   path.rate = 100e3;
-  EXPECT_NEAR(Emptying().window(path), 2'000, 1) << "two packets, whatever a train is";
+  EXPECT_NEAR(Emptying().window(path), 5'000, 1) << "half, of which a train is left for a slow line";
+  path.rate = 200e3;
+  EXPECT_NEAR(Emptying().window(path), 6'000, 1);
 }
 
 TEST(Emptying, ABaseInDoubtHasAQuarterLeftOut) {

@@ -212,6 +212,7 @@ Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(const std::vec
   TUSK_TRY(check_names_are_free(settings));
   const crypto::Secret secret = identity_.derive_secret(kHandleSecretLabel);
   std::vector<std::shared_ptr<Export>> opened;
+  std::vector<Error> closed;
   for (const ExportSettings& wanted : settings) {
     const auto same =
         std::ranges::find_if(exports_, [&](const auto& exported) { return stays(*exported, wanted); });
@@ -227,9 +228,11 @@ Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(const std::vec
     // What was served and has other settings now is not served on with the old ones, which may let in who is
     // to be kept out; nor are the settings of all others left as they were because of it.
     if (!was_served(before, wanted)) return std::unexpected(std::move(exported).error());
-    spdlog::error("{}; closed until it can be opened and tuskd is told to reload",
-                  exported.error().message());
+    closed.push_back(std::move(exported).error());
   }
+  // Now that the others are not refused: else all of them are as they were.
+  for (const Error& error : closed)
+    spdlog::error("{}; closed until it can be opened and tuskd is told to reload", error.message());
   return opened;
 }
 

@@ -317,9 +317,21 @@ class TheServer(Trouble):
         server.send_signal(signal.SIGHUP)
         wait_until(lambda: "reloaded; exports: 2" in log.read_text(), ERROR_SECONDS, "reloading with another export")
         config.write_text(config.read_text().replace('"films"\n', '"films"\naccess = "rw"\n'))
+        well = config.read_text()
+        config.write_text(well + f'[[export]]\nname = "third"\npath = "{self.folder}/mistaken"\n')
         server.send_signal(signal.SIGHUP)
-        wait_until(lambda: "closed until" in log.read_text() and "reloaded; exports: 1" in log.read_text(), ERROR_SECONDS,
+        wait_until(lambda: "not reloaded" in log.read_text(), ERROR_SECONDS, "refusing a new export without a directory")
+        self.assertNotIn("closed until", log.read_text())
+        config.write_text(well)
+        before = log.read_text().count("reloaded; exports: 1")
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: log.read_text().count("reloaded; exports: 1") > before, ERROR_SECONDS,
                    "closing the one whose directory is not there")
+        self.assertIn("closed until", log.read_text())
+        refused = run_in(wan.ns_a, [program("tusk"), "mount", token.stdout.strip(), self.folder, "--state-dir",
+                                    self.folder / "late state"], CLEAR_SECONDS, check=False)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("films", refused.stderr)
         self.export.mkdir()
         server.send_signal(signal.SIGHUP)
         wait_until(lambda: log.read_text().count("reloaded; exports: 2") == 2, ERROR_SECONDS, "opening it again")

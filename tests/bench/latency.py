@@ -38,6 +38,7 @@ READ_SECONDS, QUICK_READ_SECONDS = 120, 20
 FOLDERS, QUICK_FOLDERS = 200, 40
 FILES_PER_FOLDER = 20
 MOUNTS, FIRST_FILES = 10, 20
+LISTED_SIZE = 32 << 20  # more than is fetched ahead once a folder was listed
 GIB = 1 << 30
 FULL_AFTER_SECONDS = 3  # a copy fills the line by then
 
@@ -119,13 +120,13 @@ def ready(arguments):
 def first_byte(arguments):
     def measure(cell):
         files = scale(arguments, 2, 10, FIRST_FILES)
-        with memory_folder(2 * files << 20) as folder:
+        with memory_folder(files * ((1 << 20) + LISTED_SIZE)) as folder:
             # Each in a folder of its own: those beside one that was read are fetched ahead.
             names = [f"folder{number}/file" for number in range(files)]
             listed = [f"listed{number}/file" for number in range(files)]
             for name in names + listed:
                 (folder / "export" / name).parent.mkdir(parents=True)
-                make_random_file(folder / "export" / name, 1 << 20)
+                make_random_file(folder / "export" / name, LISTED_SIZE if name in listed else 1 << 20)
             with mounted(CLEAN, folder / "export") as (_, _, mount):
                 lines = [read_for(mount.path / name, folder / "export" / name, 5) for name in names]
                 for name in listed:

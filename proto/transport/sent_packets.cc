@@ -104,7 +104,8 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       outcome.arrival = {packet.sent_at, from_microseconds(ack.received_at_us)};
       outcome.event.train =
           train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);
-      // Of few packets none may be missing: what a full buffer dropped took no time on the line.
+      // On a slow line none of its packets may be missing: what a full buffer dropped took no time there. A
+      // first packet that has been forgotten since counts as missing, too, which is more than is meant.
       if (outcome.event.train && outcome.event.train->one_by_one &&
           !acked_.covers(train_.first().value(), *newest + 1))
         outcome.event.train.reset();

@@ -1,5 +1,6 @@
-// Whether a window that has no room for a train beside what else is in flight is made larger by one. Where
-// that loses packets the buffer does not hold a train: then not for a while, and longer each time.
+// Whether the path has room for a train of the usual length, so that a window that is too small for one
+// beside what else is in flight may be made larger by it. Where trains lose packets the buffer does not hold
+// them: then none is sent for a while, but short ones, and longer each time.
 //
 // Pure state; not thread-safe.
 #pragma once
@@ -12,8 +13,7 @@ class TrainRoom {
  public:
   [[nodiscard]] bool open() const { return rounds_left_ == 0; }
 
-  // At the end of a round trip. `used`: the window was larger; `lost`: share of packets, beyond the path's
-  // own.
+  // At the end of a round trip. `used`: trains left in it; `lost`: share of packets, beyond the path's own.
   void end_round(bool used, double lost) {
     if (rounds_left_ > 0) --rounds_left_;
     telling_ = used ? kTelling : std::max(0, telling_ - 1);

@@ -1,6 +1,6 @@
 // What share of a line arrives, in virtual time: the figures are the same on every machine.
 //
-// The limit is rate x (1 - loss) x 1434/1500: of an IP packet of 1500 bytes 1434 are body, of one of 9000 8934.
+// The limit is rate x (1 - loss) x 1434/1500: of an IP packet of 1500 bytes 1434 are body (of 9000 8934).
 #include <cstdio>
 #include <string>
 #include <vector>

@@ -104,10 +104,10 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       outcome.arrival = {packet.sent_at, from_microseconds(ack.received_at_us)};
       outcome.event.train =
           train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);
-      // On a slow line none of its packets may be missing: what a full buffer dropped took no time there. A
-      // first packet that has been forgotten since counts as missing, too, which is more than is meant.
+      // On a slow line none of its packets may be missing: what a full buffer dropped took no time there.
+      // Those below `base_` are settled.
       if (outcome.event.train && outcome.event.train->one_by_one &&
-          !acked_.covers(train_.first().value(), *newest + 1))
+          !acked_.covers(std::max(train_.first().value(), base_), *newest + 1))
         outcome.event.train.reset();
     }
     sample_rate(now, packet, ack, rtt.minimum(), outcome);

@@ -166,6 +166,17 @@ def shares_of(line, read, report, began, start, seconds):
     return ours / line.rate * 100, (statistics.mean(inside) if inside else 0.0) / line.rate * 100
 
 
+@contextlib.contextmanager
+def far_file(line, seconds, **options):
+    """A file across the line that `seconds` of it do not carry: its path by a mount, its source, and the line."""
+    size = more_than_fits(line, seconds)
+    with memory_folder(size) as folder:
+        source = folder / "export" / "far"
+        make_random_file(source, size)
+        with mounted(line, folder / "export", **options) as (wan, _, mount):
+            yield mount.path / "far", source, wan
+
+
 def mounted_joining(count, seconds):
     """Reads through mounts of their own, all of one host."""
     def measure(cell):
@@ -196,15 +207,11 @@ def mounted_before(control, bdp, seconds):
     def measure(cell):
         line = with_buffer(bdp)
         total = FIRST_SECONDS + SETTLING_SECONDS + seconds
-        size = more_than_fits(line, total)
-        with memory_folder(size) as folder:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount), \
-                    Reading(mount.path / "far", folder / "export" / "far", total, 0.05) as reading:
-                time.sleep(FIRST_SECONDS)
-                began = time.monotonic()
-                report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
-                read = reading.line()
+        with far_file(line, total) as (far, source, wan), Reading(far, source, total, 0.05) as reading:
+            time.sleep(FIRST_SECONDS)
+            began = time.monotonic()
+            report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
+            read = reading.line()
         draw_both(cell, read, report, began)
         add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, Tusk first",
                  *shares_of(line, read, report, began, began + SETTLING_SECONDS, seconds), f"over {seconds} s")
@@ -222,15 +229,12 @@ def mounted_after(control, bdp, seconds):
     def measure(cell):
         line = with_buffer(bdp)
         total = FIRST_SECONDS + SETTLING_SECONDS + seconds
-        size = more_than_fits(line, total)
-        with memory_folder(size) as folder:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount):
-                began = time.monotonic()
-                with baselines.tcp_flow(wan, control, total + 5, True) as report_of:
-                    wait_until(lambda: wan.stats()["ba"]["bytes_out"] > 1 << 20, 20, "TCP's first megabyte")
-                    read = read_for(mount.path / "far", folder / "export" / "far", total, 0.05)
-                    report = report_of()
+        with far_file(line, total) as (far, source, wan):
+            began = time.monotonic()
+            with baselines.tcp_flow(wan, control, total + 5, True) as report_of:
+                wait_until(lambda: wan.stats()["ba"]["bytes_out"] > 1 << 20, 20, "TCP's first megabyte")
+                read = read_for(far, source, total, 0.05)
+                report = report_of()
         start = read["times"][0] + FIRST_SECONDS + SETTLING_SECONDS
         draw_both(cell, read, report, began)
         add_both(cell, f"mounted, beside TCP {control.upper()}, {bdp:g} BDP, TCP first",
@@ -242,12 +246,10 @@ def mounted_alone(path, bdp, seconds):
     """The queue by the emulator's account, while a read fills the line."""
     def measure(cell):
         line = with_buffer(bdp, path)
-        size = more_than_fits(line, seconds)
-        with memory_folder(size) as folder, tempfile.NamedTemporaryFile() as series:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export", series=series.name, series_interval="10ms") as (wan, _, mount):
+        with tempfile.NamedTemporaryFile() as series:
+            with far_file(line, seconds, series=series.name, series_interval="10ms") as (far, source, wan):
                 began = wan.stats()["elapsed_s"]
-                read = read_for(mount.path / "far", folder / "export" / "far", seconds, 0.05)
+                read = read_for(far, source, seconds, 0.05)
             queues = [row["ba_queue_ms"] for row in read_series(series.name)
                       if began + START_SECONDS <= row["time_s"] <= began + seconds]
         ours = rate_between(read["times"], read["bytes"], read["times"][0] + START_SECONDS, read["times"][-1])
@@ -263,15 +265,12 @@ def mounted_background(control, seconds):
         line = with_buffer(1)
         alone_for = START_SECONDS + FIRST_SECONDS
         total = alone_for + SETTLING_SECONDS + seconds
-        size = more_than_fits(line, total)
-        with memory_folder(size) as folder:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export", mount_options=["background"]) as (wan, _, mount), \
-                    Reading(mount.path / "far", folder / "export" / "far", total, 0.05) as reading:
-                time.sleep(alone_for)
-                began = time.monotonic()
-                report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
-                read = reading.line()
+        with far_file(line, total, mount_options=["background"]) as (far, source, wan), \
+                Reading(far, source, total, 0.05) as reading:
+            time.sleep(alone_for)
+            began = time.monotonic()
+            report = baselines.iperf3(wan, control, SETTLING_SECONDS + seconds, True)[1]
+            read = reading.line()
         alone = rate_between(read["times"], read["bytes"], read["times"][0] + START_SECONDS, began)
         ours, theirs = shares_of(line, read, report, began, began + SETTLING_SECONDS, seconds)
         cell.add(f"mounted, background, before TCP {control.upper()} is beside it", alone / line.limit * 100, "% of the limit",
@@ -285,16 +284,13 @@ def interactive(path, bdp, seconds):
     """Somebody else's pings while a read fills the line."""
     def measure(cell):
         line = with_buffer(bdp, path)
-        size = more_than_fits(line, seconds)
-        with memory_folder(size) as folder:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount):
-                bare = statistics.median(wan.ping(20, 0.02))
-                asked = int((seconds - 5) / (0.05 + bare / 1e3))
-                with Reading(mount.path / "far", folder / "export" / "far", seconds, 0.05) as reading:
-                    time.sleep(START_SECONDS)
-                    beside_it = wan.ping(asked, 0.05)
-                    result = reading.line()
+        with far_file(line, seconds) as (far, source, wan):
+            bare = statistics.median(wan.ping(20, 0.02))
+            asked = int((seconds - 5) / (0.05 + bare / 1e3))
+            with Reading(far, source, seconds, 0.05) as reading:
+                time.sleep(START_SECONDS)
+                beside_it = wan.ping(asked, 0.05)
+                result = reading.line()
         ours = rate_between(result["times"], result["bytes"], result["times"][0] + START_SECONDS, result["times"][-1])
         cell.add(f"mounted, buffer of {at(path, bdp)}: an interactive flow's round trip grows by",
                  percentile(beside_it, 99) - bare, "ms", at_most=QUEUE_GOAL_MS,
@@ -305,12 +301,9 @@ def interactive(path, bdp, seconds):
 
 def mounted_short(name, line, limit_mbit, seconds):
     def measure(cell):
-        size = more_than_fits(line, seconds)
-        with memory_folder(size) as folder:
-            make_random_file(folder / "export" / "far", size)
-            with mounted(line, folder / "export") as (wan, _, mount):
-                read = read_for(mount.path / "far", folder / "export" / "far", seconds, 0.05)
-                way = wan.settled_stats()["ba"]
+        with far_file(line, seconds) as (far, source, wan):
+            read = read_for(far, source, seconds, 0.05)
+            way = wan.settled_stats()["ba"]
         mbit = rate_between(read["times"], read["bytes"], read["times"][0], read["times"][-1])
         lost = (way["drops"]["queue"] + way["drops"]["policer"]) / way["packets_in"] * 100
         cell.add(f"mounted, {name}", mbit / limit_mbit * 100, "% of the limit", at_least=LIMIT_GOAL)

@@ -608,6 +608,32 @@ TEST_F(SentPacketsTest, IdleTimeIsNotPartOfTheRate) {
   EXPECT_NEAR(outcome_.event.rate, kSize / 0.010, 1.0);
 }
 
+// Of five that leave together the first is acknowledged by itself, then what `rest` says, 24 ms later.
+class ATrainOnASlowLine : public SentPacketsTest {
+ protected:
+  std::optional<PacketTrain> train(wire::AckFrame rest) {
+    for (int i = 0; i < 5; ++i) send();
+    wait(100ms);
+    wire::AckFrame first = ack_frame({{0, 0}});
+    first.received_at_us = 1'000'000;
+    EXPECT_TRUE(ack(first));
+    wait(24ms);
+    rest.received_at_us = 1'024'000;
+    EXPECT_TRUE(ack(rest));
+    return outcome_.event.train;
+  }
+};
+
+TEST_F(ATrainOnASlowLine, TellsWhenAllOfItArrived) {
+  const auto whole = train(ack_frame({{0, 4}}));
+  ASSERT_TRUE(whole);
+  EXPECT_TRUE(whole->one_by_one);
+  EXPECT_EQ(whole->bytes, 4 * kSize);
+  EXPECT_EQ(whole->spread, 24ms);
+}
+
+TEST_F(ATrainOnASlowLine, TellsNothingWhereOneIsMissing) { EXPECT_FALSE(train(ack_frame({{3, 4}, {0, 1}}))); }
+
 TEST_F(SentPacketsTest, AReceiversClockThatJumpsDoesNoHarm) {
   send();
   send();

@@ -1,14 +1,11 @@
-// Loss detection, probing, delivery rates and bookkeeping of what is in flight, step by step.
-#include "proto/transport/sent_packets.h"
-
+// Loss detection, probing, rounds and bookkeeping of what is in flight, step by step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "proto/base/random.h"
-#include "tests/unit/transport/virtual_time.h"
+#include "tests/unit/transport/sent_packets_fixture.h"
 
 namespace tusk::transport {
 namespace {
@@ -16,117 +13,22 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAreArray;
-using wire::AckRange;
 using wire::PacketNumber;
-
-constexpr std::uint32_t kSize = 1000;
-
-// ---------------------------------------------------------------- vocabulary
-
-wire::AckFrame ack_frame(std::initializer_list<std::pair<std::uint64_t, std::uint64_t>> ranges) {
-  wire::AckFrame frame;
-  for (const auto& [first, last] : ranges) frame.ranges.push_back({PacketNumber(first), PacketNumber(last)});
-  return frame;
-}
-
-// A sender whose packets each carry one frame of the exchange with the packet's own number, so that
-// the outcome's frames tell which packets they were in.
-class SentPacketsTest : public testing::Test {
- protected:
-  void wait_until(Duration since_start) { now_ = at(since_start); }
-  void wait(Duration duration) { now_ += duration; }
-
-  std::uint64_t send(std::uint32_t size = kSize, bool app_limited = false) {
-    return send_frame(SentFrame::Kind::kBody, size, app_limited);
-  }
-  std::uint64_t send_frame(SentFrame::Kind kind, std::uint32_t size = kSize, bool app_limited = false) {
-    const std::uint64_t number = sent_.next_number().value();
-    std::vector<SentFrame> frames{{kind, wire::ExchangeId(number), 0, size}};
-    sent_.record(now_, size, frames, app_limited);
-    return number;
-  }
-  // One that asks for no acknowledgement.
-  std::uint64_t send_bare() {
-    const std::uint64_t number = sent_.next_number().value();
-    std::vector<SentFrame> none;
-    sent_.record(now_, 40, none, false);
-    return number;
-  }
-
-  bool ack(const wire::AckFrame& frame) {
-    outcome_ = {};
-    return sent_.handle_ack(now_, frame, rtt_, outcome_);
-  }
-  bool ack(std::uint64_t number) { return ack(ack_frame({{number, number}})); }
-  // The outcome is that of the giving up.
-  void answer_the_last_and_give_up_the_rest(std::uint64_t last) {
-    wait(rtt_.smoothed());
-    ASSERT_TRUE(ack(last));
-    now_ = sent_.next_timeout(rtt_);
-    EXPECT_FALSE(timeout());
-  }
-  // Of two that leave together the second is acknowledged, and the first is given up after a round trip of
-  // 100 ms and `patience`; it comes `later` after all. Returns its number; the outcome is that of its coming.
-  std::uint64_t give_up_one_that_comes(Duration later, Duration patience = 10ms) {
-    const auto first = send();
-    const auto second = send();
-    wait(100ms);
-    EXPECT_TRUE(ack(second));
-    wait(patience);
-    timeout();
-    EXPECT_THAT(lost(), ElementsAre(first));
-    wait(later);
-    EXPECT_TRUE(ack(ack_frame({{first, second}})));
-    return first;
-  }
-  bool timeout() {
-    outcome_ = {};
-    return sent_.handle_timeout(now_, rtt_, outcome_);
-  }
-
-  [[nodiscard]] std::vector<std::uint64_t> acked() const { return numbers(outcome_.acked); }
-  [[nodiscard]] std::vector<std::uint64_t> lost() const { return numbers(outcome_.lost); }
-  [[nodiscard]] Duration next_timeout() const { return sent_.next_timeout(rtt_) - TimePoint(); }
-  [[nodiscard]] bool timer_armed() const { return sent_.next_timeout(rtt_) != kNever; }
-
-  // A round trip of `rtt` without variation is known, and nothing is in flight.
-  void know_round_trip(Duration rtt) {
-    for (int i = 0; i < 60; ++i) {
-      const std::uint64_t number = send();
-      wait(rtt);
-      ASSERT_TRUE(ack(number));
-    }
-    ASSERT_EQ(rtt_.smoothed(), rtt);
-    ASSERT_LT(rtt_.variation(), 10us);
-  }
-
-  SentPackets sent_;
-  RttEstimator rtt_;
-  SentPackets::Outcome outcome_;
-  TimePoint now_{};
-
- private:
-  static std::vector<std::uint64_t> numbers(const std::vector<SentFrame>& frames) {
-    std::vector<std::uint64_t> result;
-    for (const SentFrame& frame : frames) result.push_back(frame.exchange.value());
-    return result;
-  }
-};
 
 // ---------------------------------------------------------------- acknowledgements
 
 TEST_F(SentPacketsTest, AnAcknowledgementSettlesAPacketAndTellsTheRoundTrip) {
   const auto number = send();
-  EXPECT_EQ(sent_.in_flight(), kSize);
+  EXPECT_EQ(sent_.in_flight(), kSentSize);
   wait(40ms);
   ASSERT_TRUE(ack(number));
   EXPECT_THAT(acked(), ElementsAre(number));
   EXPECT_EQ(rtt_.latest(), 40ms);
   EXPECT_EQ(outcome_.event.rtt, 40ms);
-  EXPECT_EQ(outcome_.event.acked_bytes, kSize);
-  EXPECT_EQ(outcome_.event.prior_in_flight, kSize);
+  EXPECT_EQ(outcome_.event.acked_bytes, kSentSize);
+  EXPECT_EQ(outcome_.event.prior_in_flight, kSentSize);
   EXPECT_EQ(sent_.in_flight(), 0u);
-  EXPECT_EQ(sent_.delivered(), kSize);
+  EXPECT_EQ(sent_.delivered(), kSentSize);
   EXPECT_FALSE(timer_armed());
 }
 
@@ -179,7 +81,7 @@ TEST_F(SentPacketsTest, RepeatedAcknowledgementsChangeNothing) {
   ASSERT_TRUE(ack(number));
   EXPECT_FALSE(outcome_.any_acked);
   EXPECT_THAT(acked(), IsEmpty());
-  EXPECT_EQ(sent_.delivered(), kSize);
+  EXPECT_EQ(sent_.delivered(), kSentSize);
   EXPECT_EQ(rtt_.latest(), 10ms);
 }
 
@@ -188,7 +90,7 @@ TEST_F(SentPacketsTest, AcknowledgingWhatWasNeverSentIsAnError) {
   send();
   EXPECT_FALSE(ack(1));
   EXPECT_FALSE(ack(ack_frame({{0, kVarintMax}})));
-  EXPECT_EQ(sent_.in_flight(), kSize);
+  EXPECT_EQ(sent_.in_flight(), kSentSize);
   EXPECT_TRUE(ack(0));
 }
 
@@ -239,7 +141,7 @@ TEST_F(SentPacketsTest, TheFramesOfAPacketShareItsFate) {
   std::vector<SentFrame> frames{{SentFrame::Kind::kBody, wire::ExchangeId(7), 0, 10},
                                 {SentFrame::Kind::kCancel, wire::ExchangeId(8), 0, 0},
                                 {SentFrame::Kind::kCredit, wire::ExchangeId(9), 0, 0}};
-  sent_.record(now_, kSize, frames, false);
+  sent_.record(now_, kSentSize, frames, false);
   ASSERT_TRUE(ack(0));
   EXPECT_THAT(acked(), ElementsAre(7, 8, 9));
 }
@@ -265,7 +167,7 @@ TEST_F(SentPacketsTest, APacketIsLostOneRoundTripAndTheWindowAfterItWasSent) {
   EXPECT_FALSE(timeout()) << "a loss is no reason to probe";
   EXPECT_THAT(lost(), ElementsAre(first));
   EXPECT_EQ(outcome_.event.lost_packets, 1u);
-  EXPECT_EQ(outcome_.event.lost_bytes, kSize);
+  EXPECT_EQ(outcome_.event.lost_bytes, kSentSize);
   EXPECT_EQ(sent_.in_flight(), 0u);
   EXPECT_EQ(sent_.lost_total(), 1u);
 }
@@ -288,7 +190,7 @@ TEST_F(SentPacketsTest, WhatWasSentAfterTheLargestAcknowledgedIsNotLost) {
   wait(50ms);
   timeout();
   EXPECT_THAT(lost(), IsEmpty());
-  EXPECT_EQ(sent_.in_flight(), kSize);
+  EXPECT_EQ(sent_.in_flight(), kSentSize);
   ASSERT_TRUE(ack(later));
 }
 
@@ -319,7 +221,7 @@ TEST_F(SentPacketsTest, TheWindowGrowsToCoverWhatOnlyCameLate) {
   EXPECT_GE(sent_.reordering_window(rtt_), 14250us) << "it was so late";
   EXPECT_LE(sent_.reordering_window(rtt_), 18ms) << "and not much more";
   EXPECT_EQ(sent_.in_flight(), 0u) << "a lost packet had left already";
-  EXPECT_EQ(sent_.delivered(), 62 * kSize);
+  EXPECT_EQ(sent_.delivered(), 62 * kSentSize);
 }
 
 TEST_F(SentPacketsTest, TheWindowShrinksAgainWhenNothingCameLateForAWhile) {
@@ -408,7 +310,7 @@ TEST_F(SentPacketsTest, AProbeIsDueWhenTheTailGoesUnanswered) {
   EXPECT_TRUE(timeout());
   EXPECT_EQ(sent_.probes_unanswered(), 1);
   EXPECT_THAT(lost(), IsEmpty()) << "silence proves no loss";
-  EXPECT_EQ(sent_.in_flight(), kSize);
+  EXPECT_EQ(sent_.in_flight(), kSentSize);
 }
 
 TEST_F(SentPacketsTest, ProbesBackOffUpToTheLimitAndAnAnswerEndsIt) {
@@ -544,112 +446,7 @@ TEST_F(SentPacketsTest, ALostPacketIsRememberedForSomeRoundTrips) {
   EXPECT_GT(sent_.floor().value(), second);
 }
 
-// ---------------------------------------------------------------- delivery rate
-
-constexpr double kEveryMillisecond = kSize / 0.001;  // bytes/s of a packet each millisecond
-
-TEST_F(SentPacketsTest, TheRateIsThatOfTheArrivals) {
-  // A packet every 500 us, a bottleneck that passes one every millisecond, 50 ms there and back.
-  std::vector<TimePoint> acks;
-  for (int i = 0; i < 400; ++i) acks.push_back(at(50ms + i * 1ms));
-  std::size_t next = 0;
-  for (int i = 0; i < 400; ++i) {
-    wait_until(i * 500us);
-    while (next < acks.size() && acks[next] <= now_) ASSERT_TRUE(ack(next++));
-    send();
-  }
-  for (; next < acks.size(); ++next) {
-    now_ = acks[next];
-    ASSERT_TRUE(ack(next));
-    if (next > 150) {
-      EXPECT_NEAR(outcome_.event.rate, kEveryMillisecond, 0.03 * kEveryMillisecond) << next;
-    }
-  }
-}
-
-TEST_F(SentPacketsTest, AcknowledgementsThatComeTogetherDoNotFoolTheRate) {
-  // The return path holds acknowledgements for 30 ms and lets them go at once; the receiver's clock
-  // still tells when the packets came.
-  for (int i = 0; i < 300; ++i) {
-    wait_until(i * 1ms);
-    send();
-    if (i >= 50 && i % 30 == 0) {
-      for (int n = std::max(0, i - 80); n <= i - 50; ++n) {
-        auto frame = ack_frame({{0, static_cast<std::uint64_t>(n)}});
-        frame.received_at_us = 1'000'000 + static_cast<std::uint64_t>(n) * 1000;
-        ASSERT_TRUE(ack(frame));
-        if (n > 100 && outcome_.event.rate > 0) {
-          EXPECT_NEAR(outcome_.event.rate, kEveryMillisecond, 0.05 * kEveryMillisecond) << n;
-        }
-      }
-    }
-  }
-}
-
-TEST_F(SentPacketsTest, ARateOfASenderThatHadNothingMoreToSendIsMarked) {
-  know_round_trip(10ms);
-  const auto limited = send(kSize, true);
-  wait(10ms);
-  ASSERT_TRUE(ack(limited));
-  EXPECT_GT(outcome_.event.rate, 0.0);
-  EXPECT_TRUE(outcome_.event.app_limited);
-  const auto full = send(kSize, false);
-  wait(10ms);
-  ASSERT_TRUE(ack(full));
-  EXPECT_FALSE(outcome_.event.app_limited);
-}
-
-TEST_F(SentPacketsTest, IdleTimeIsNotPartOfTheRate) {
-  know_round_trip(10ms);
-  wait(5s);
-  const auto number = send();
-  wait(10ms);
-  ASSERT_TRUE(ack(number));
-  EXPECT_NEAR(outcome_.event.rate, kSize / 0.010, 1.0);
-}
-
-// Of five that leave together the first is acknowledged by itself, then what `rest` says, 24 ms later.
-class ATrainOnASlowLine : public SentPacketsTest {
- protected:
-  std::optional<PacketTrain> train(wire::AckFrame rest) {
-    for (int i = 0; i < 5; ++i) send();
-    wait(100ms);
-    wire::AckFrame first = ack_frame({{0, 0}});
-    first.received_at_us = 1'000'000;
-    EXPECT_TRUE(ack(first));
-    wait(24ms);
-    rest.received_at_us = 1'024'000;
-    EXPECT_TRUE(ack(rest));
-    return outcome_.event.train;
-  }
-};
-
-TEST_F(ATrainOnASlowLine, TellsWhenAllOfItArrived) {
-  const auto whole = train(ack_frame({{0, 4}}));
-  ASSERT_TRUE(whole);
-  EXPECT_TRUE(whole->one_by_one);
-  EXPECT_EQ(whole->bytes, 4 * kSize);
-  EXPECT_EQ(whole->spread, 24ms);
-}
-
-TEST_F(ATrainOnASlowLine, TellsNothingWhereOneIsMissing) { EXPECT_FALSE(train(ack_frame({{3, 4}, {0, 1}}))); }
-
-TEST_F(SentPacketsTest, AReceiversClockThatJumpsDoesNoHarm) {
-  send();
-  send();
-  send();
-  auto frame = ack_frame({{0, 0}});
-  frame.received_at_us = 1;
-  wait(10ms);
-  ASSERT_TRUE(ack(frame));
-  send();
-  frame = ack_frame({{0, 3}});
-  frame.received_at_us = kVarintMax;
-  wait(10ms);
-  ASSERT_TRUE(ack(frame));
-  EXPECT_GE(outcome_.event.rate, 0.0);
-  EXPECT_LT(outcome_.event.rate, 1e9);
-}
+// ---------------------------------------------------------------- rounds
 
 TEST_F(SentPacketsTest, ARoundEndsOnceEveryRoundTrip) {
   int rounds = 0;

@@ -105,7 +105,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
       outcome.event.train =
           train_.handle_ack(wire::PacketNumber(*newest), packet.sent_at, packet.size, ack.received_at_us);
       // On a slow line none of its packets may be missing: what a full buffer dropped took no time there.
-      // Those below `base_` are settled.
+      // Those below `base_` are forgotten: they arrived, or were lost so long ago that the train is over.
       if (outcome.event.train && outcome.event.train->one_by_one &&
           !acked_.covers(std::max(train_.first().value(), base_), *newest + 1))
         outcome.event.train.reset();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tusk::transport {
 namespace {
@@ -140,14 +141,20 @@ void BackgroundController::measure_round(TimePoint now) {
   capacity_ = std::max(capacity_, rate_);
 }
 
+// What is lost of an emptying is known in the round after it.
 void BackgroundController::learn_loss() {
   const auto sent = static_cast<double>(round_acked_ + round_lost_);
-  if (sent <= 0 || (state_ != State::kSteady && state_ != State::kEmpty)) return;
-  loss_.end_round({.lost = static_cast<double>(round_lost_) / sent,
+  if (sent <= 0 || state_ != State::kSteady) return;
+  const bool test = std::exchange(tests_, false);
+  lost_ = static_cast<double>(round_lost_) / sent;
+  loss_.end_round({.lost = lost_,
                    .packets = sent / kDatagram,
-                   .test = state_ == State::kEmpty,
+                   .test = test,
                    .judged = rounds_in_state_ > kBlind,
-                   .queue_short = true});
+                   .queue_short = true,
+                   .more = policed_.passes_more(rate_)});
+  if (test && loss_.content()) policed_.learn(before_test_);
+  if (!loss_.policed()) policed_.forget();
 }
 
 // ---------------------------------------------------------------- rounds
@@ -214,8 +221,15 @@ void BackgroundController::end_steady_round(TimePoint now, const RttEstimator& r
   // What was given last may not have arrived yet.
   const double given = std::min(model_window_, kUnseen * rate_ * base + batch_);
   const double wanted = free > 0 ? std::max(held + queued, given) : held + queued;
-  model_window_ += kStepShare * (wanted - model_window_);
-  model_window_ += free * capacity_ * to_seconds(step);
+  const double lawful =
+      model_window_ + kStepShare * (wanted - model_window_) + free * capacity_ * to_seconds(step);
+  model_window_ = policed_.end_round({.window = model_window_,
+                                      .lawful = lawful,
+                                      .delivered = rate_,
+                                      .round_trip = base + to_seconds(wander),
+                                      .lost = lost_ - loss_.own(),
+                                      .queue = round_queue_.queue() >= short_queue(rtt_min_) / 4,
+                                      .content = loss_.content()});
   const bool due = now - std::max(emptied_at_, rtt.minimum_at()) > kEmptyInterval;
   if (!due && !loss_.suspects()) return;
   emptied_at_ = now;
@@ -246,6 +260,8 @@ void BackgroundController::enter(State state) {
     rounds_in_peace_ = 0;
   }
   if (state_ == State::kYield || state == State::kYield) loss_.forget_suspicion();
+  if (state == State::kEmpty) before_test_ = rate_;
+  tests_ = state_ == State::kEmpty && state == State::kSteady;
   rate_before_round_ = 0;
   plateau_rounds_ = free_rounds_ = 0;
   state_ = state;
@@ -265,7 +281,9 @@ void BackgroundController::handle_outage(TimePoint) {
 void BackgroundController::control(const RttEstimator& rtt) {
   const double round_trip = to_seconds(std::max(rtt_min_, Duration(50us)));
   double window = model_window_;
-  if (state_ == State::kEmpty) window = kEmptying * rate_ * round_trip;
+  // What was sent before it is known would be lost, too.
+  const bool waits = tests_ && loss_.suspects();
+  if (state_ == State::kEmpty || waits) window = kEmptying * before_test_ * round_trip;
   if (state_ == State::kSteady) window = window / (1 - loss_.own()) + kGrainPackets * kDatagram;
   window_ = static_cast<ByteCount>(std::max(window, kTrickleLeast));
   const double gain = state_ == State::kGrow ? kGrowGain : kGain;

@@ -5,6 +5,7 @@
 
 #include "proto/transport/congestion.h"
 #include "proto/transport/path_loss.h"
+#include "proto/transport/policed_rate.h"
 #include "proto/transport/round_queue.h"
 #include "proto/transport/rtt_estimator.h"
 #include "proto/transport/train_capacity.h"
@@ -72,6 +73,10 @@ class BackgroundController final : public CongestionController {
   ByteCount round_acked_ = 0;
   ByteCount round_lost_ = 0;
   PathLoss loss_;
+  double lost_ = 0;         // share of the last round
+  double before_test_ = 0;  // bytes/s delivered before the last emptying
+  bool tests_ = false;      // what became of an emptying is not known yet
+  PolicedRate policed_;
   RoundQueue round_queue_;
   Duration rtt_min_{};
   ByteCount window_;

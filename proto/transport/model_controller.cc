@@ -199,7 +199,8 @@ void ModelController::learn_loss() {
                    .packets = tally_.packets(packet()),
                    .test = rounds_in_state_ == 1,
                    .judged = rounds_in_state_ > kBlindRounds,
-                   .queue_short = queue_short()});
+                   .queue_short = queue_short(),
+                   .more = policed_.passes_more(rate_.newest())});
 }
 
 void ModelController::learn_buffer(TimePoint now) {

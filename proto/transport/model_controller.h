@@ -23,6 +23,7 @@
 #include "proto/transport/newest_loss.h"
 #include "proto/transport/overrun.h"
 #include "proto/transport/path_loss.h"
+#include "proto/transport/policed_rate.h"
 #include "proto/transport/round_queue.h"
 #include "proto/transport/round_tally.h"
 #include "proto/transport/siblings.h"
@@ -177,6 +178,7 @@ class ModelController final : public CongestionController {
   BaseDoubt base_;       // whether the round trip is without queues
   LongerPath longer_path_;
   PathLoss loss_;
+  PolicedRate policed_;
   BufferRoom buffer_;
   Overrun overrun_;
 

@@ -42,6 +42,7 @@ void ModelController::resume_after_test() {
   goodput_.raise(emptying_.before().delivered);  // without what emptying left free
   // A round that lost much for another reason is no measure.
   model_window_ = std::max(model_window_, goodput_.mean() * to_seconds(rtt_min_));
+  policed_.learn(goodput_.mean());
 }
 
 // What trains say that left while the queue was short.

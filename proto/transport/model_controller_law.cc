@@ -67,9 +67,17 @@ void ModelController::end_steady_round(TimePoint now, RttEstimator& rtt) {
     if (content) queued = 0;
     return model_window_ + kStep * (held + queued - model_window_);
   };
+  if (!loss_.policed()) policed_.forget();
   // What was not sent has not been delivered: a window that a busy machine did not fill is not too large.
   const double kept = content ? 0 : std::min(model_window_, lawful(rate_.newest_full()));
-  model_window_ = std::max(lawful(content ? goodput_.mean() : shown_rate()), kept);
+  const double wanted = std::max(lawful(content ? goodput_.mean() : shown_rate()), kept);
+  model_window_ = policed_.end_round({.window = model_window_,
+                                      .lawful = wanted,
+                                      .delivered = goodput_.mean(),
+                                      .round_trip = to_seconds(rtt_min_ + round_queue_.wander()),
+                                      .lost = tally_.loss() - loss_.own(),
+                                      .queue = round_queue_.queue() >= own_queue() / 8,
+                                      .content = content});
   grow_into_free_capacity();
   share_evenly(rtt.queueing());
   insist_if_starved(now, rtt.queueing());

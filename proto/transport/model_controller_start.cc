@@ -16,6 +16,7 @@ constexpr double kFirstFlights = 4;  // initial windows, as long as nothing tell
 // By trains.
 constexpr double kTrainsConfirmed = 0.9;
 constexpr double kStartupLossMax = 0.15;
+constexpr double kOverflowDelivers = 0.8;  // of what trains say
 // So many packets of a round tell that a policer is there, and more of them how much it loses.
 constexpr double kPolicedPackets = 100;
 constexpr double kStartupLossPackets = 1000;
@@ -32,9 +33,12 @@ double ModelController::start_rate() const { return part_of_all() * startup_.bel
 // More is lost than any path loses by itself: the trains said too much.
 bool ModelController::start_overran() const { return trains_.several() && tally_.loss() > kStartupLossMax; }
 
-// And not by a queue, which others may have filled.
+// And not by a queue, which others may have filled. A busy machine's round trips look like one, but a buffer
+// that overflows delivers what the line carries.
 bool ModelController::start_policed() const {
-  return start_overran() && queue_short() && round_queue_.average() <= usual_queue() / 2 && !siblings_fill();
+  if (!start_overran() || !queue_short() || siblings_fill()) return false;
+  return round_queue_.average() <= usual_queue() / 2 ||
+         tally_.best_rate < kOverflowDelivers * trains_.capacity();
 }
 
 void ModelController::end_startup_round() {

@@ -159,5 +159,42 @@ TEST(RoughPath, BusyMachinesCostLittleMoreThanTheirTime) {
   }
 }
 
+// They send late, and so in bursts, of which a policer takes a part: that is no sign of a slower one.
+struct Priority {
+  transport::CongestionKind kind;
+  double share;  // of what the policer lets pass, at least
+};
+
+class BusyBehindAPolicer : public testing::TestWithParam<Priority> {};
+
+TEST_P(BusyBehindAPolicer, HasWhatItLetsPass) {
+  if (kSanitized) GTEST_SKIP() << "skipped, because gigabytes take too long with sanitizers";
+  for (const std::uint64_t seed : {11, 12, 13}) {
+    SimOptions options = symmetric_path(kGbit, 100ms, 0, 100ms, seed);
+    options.handshake_rtt = 100ms;
+    options.connection.congestion = GetParam().kind;
+    options.path.to_client.policer_rate = 500 * kMbit;
+    options.path.to_client.policer_burst = kMiB;
+    options.stall_every = 100ms;
+    options.stall_length = 3ms;
+    SimPair pair(options);
+    constexpr ByteCount kSize = 1536 * kMiB;
+    pair.traffic().stream(kSize, 64 * kMiB, Kind::kFetch);
+    ASSERT_TRUE(pair.run_until([&] { return pair.traffic().bytes_done() >= kSize; }, 120s));
+    const double rate = static_cast<double>(kSize) * 8 / to_seconds(pair.elapsed());
+    const double lost = static_cast<double>(pair.path().statistics(Role::kClient).dropped()) /
+                        static_cast<double>(pair.server().stats().packets_sent);
+    const double share = rate / (500e6 * 1434 / 1500);
+    std::printf("  %.1f %% of what it lets pass, %.2f %% lost\n", 100 * share, 100 * lost);
+    EXPECT_GE(share, GetParam().share);
+    EXPECT_LE(lost, 0.015);
+  }
+}
+
+// What a burst of its own leaves behind is a queue of others for a background flow, which yields.
+INSTANTIATE_TEST_SUITE_P(Priorities, BusyBehindAPolicer,
+                         testing::Values(Priority{transport::CongestionKind::kModel, 0.95},
+                                         Priority{transport::CongestionKind::kBackground, 0.9}));
+
 }  // namespace
 }  // namespace tusk::simulation

@@ -72,7 +72,7 @@ LINE_COLUMNS_WARN = 110      # as .clang-format; told, not an error, since strin
 CONSTANTS = "docs/CONSTANTS.md"
 CONSTANTS_FOLDER = "proto/transport"
 CONSTANTS_FILES = re.compile(r"(congestion|model_controller\w*|delivery_rate|goodput|carried_rate|base_doubt|emptying|startup|newest_loss|usual_queue|capacity_check|"
-                             r"overrun|contention|path_loss|buffer_room|longer_path|train_capacity|"
+                             r"overrun|contention|path_loss|policed_rate|buffer_room|longer_path|train_capacity|"
                              r"train_estimator|train_room|round_queue|siblings|flow_news|capacity_probe|remembered_path|"
                              r"rtt_estimator|pacer|background_controller|proactive_copies|tail_parity)\.(h|cc)")
 

@@ -273,7 +273,11 @@ void BackgroundController::handle_outage(TimePoint) {
   trains_.clear();
   model_window_ = kFirstWindow;
   loss_.forget_suspicion();
+  policed_.forget();
   enter(State::kGrow);
+  // At once: what is sent until something is acknowledged goes by it, too.
+  window_ = static_cast<ByteCount>(kFirstWindow);
+  pacing_rate_ = kFirstRate;
 }
 
 // ---------------------------------------------------------------- acting

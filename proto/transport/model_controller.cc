@@ -301,7 +301,11 @@ void ModelController::handle_outage(TimePoint) {
   buffer_ = {};
   base_.trust();
   loss_.forget_suspicion();
+  policed_.forget();
   enter(State::kStartup);
+  // At once: what is sent until something is acknowledged goes by it, too.
+  window_ = std::max(train_bytes_min(), static_cast<ByteCount>(guess * to_seconds(rtt_min_)));
+  pacing_rate_ = std::max(kRateMin, guess);
 }
 
 // ---------------------------------------------------------------- acting

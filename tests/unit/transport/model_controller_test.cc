@@ -318,6 +318,9 @@ TEST(ModelChange, AfterAnOutageStartsFromAQuarter) {
   path.controller().handle_outage(at(100s));
   EXPECT_EQ(path.state(), "startup");
   EXPECT_NEAR(path.bandwidth(), before / 4, before / 100);
+  // Also what is sent before anything is acknowledged.
+  EXPECT_LE(path.controller().pacing_rate(), before / 4 * 1.01);
+  EXPECT_LE(path.controller().window(), before / 4 * 0.051);
   path.run(2s);
   EXPECT_GT(path.bandwidth(), 0.9 * before);
 }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "proto/base/time.h"
@@ -21,10 +22,12 @@ namespace tusk::rpc {
 
 class AddressValidation {
  public:
+  // `port`: of the server, of several that have the same identity. Else each would end the connections of the
+  // others for whoever asks it about their ids (RFC 9000 §21.11).
   // `unproven_max`: believed within 10 s, as long as a handshake may take.
-  AddressValidation(const crypto::Identity& identity, std::uint32_t unproven_max)
+  AddressValidation(const crypto::Identity& identity, std::uint16_t port, std::uint32_t unproven_max)
       : tokens_(identity.derive_secret("tusk address token")),
-        reset_secret_(identity.derive_secret("tusk reset token")),
+        reset_secret_(identity.derive_secret("tusk reset token, port " + std::to_string(port))),
         unproven_max_(unproven_max) {}
 
   // `token` was given to `from`; one of a retry, for the connection that begins with the id `original`.

@@ -39,6 +39,11 @@ class ClientRoute {
     budget_ = kAmplificationMax * size;
   }
 
+  // The newest one came from trusted() again, which has nothing to prove (RFC 9000 §9.3). Else whoever sends
+  // a client's packet on from an address of their own, once a round trip, would hold it down to three times
+  // what it sends.
+  void return_home() { handle_failed(); }
+
   // The handshake is over, which only who receives what was sent to the first address can end. False: it was
   // proven before.
   [[nodiscard]] bool prove_first() { return std::exchange(first_unproven_, false); }

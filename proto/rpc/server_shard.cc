@@ -110,6 +110,7 @@ void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagr
 void ServerShard::follow_address(ServerLink& link, const io::Datagram& datagram) {
   if (datagram.from == link.route.where().to) return link.route.handle_received(datagram.bytes.size());
   if (!link.secure->established() || !link.secure->last_was_newest()) return;
+  if (datagram.from == link.route.trusted().to) return link.route.return_home();
   link.route.move({datagram.from, datagram.local}, datagram.bytes.size());
   link.secure->connection().challenge_path(io::now());
 }
@@ -197,11 +198,11 @@ void ServerShard::judge(ServerLink& link, TimePoint now) {
 }
 
 void ServerShard::note_memory(ServerLink& link) {
-  const ByteCount served = link.secure->established() ? link.secure->connection().served_bytes() : 0;
-  const ByteCount noted = std::exchange(link.memory_noted, served);
+  const ByteCount held = link.secure->established() ? link.secure->connection().held_bytes() : 0;
+  const ByteCount noted = std::exchange(link.memory_noted, held);
   // Only the difference: other shards look at the sum.
-  if (served > noted) link.memory->add(served - noted);
-  if (served < noted) link.memory->remove(noted - served);
+  if (held > noted) link.memory->add(held - noted);
+  if (held < noted) link.memory->remove(noted - held);
 }
 
 void ServerShard::shed_memory() {

@@ -39,14 +39,11 @@ void append_frames(const SentPacket& packet, std::vector<SentFrame>& out) {
 
 void SentPackets::record(TimePoint now, std::uint32_t size, std::vector<SentFrame>& frames,
                          bool app_limited) {
-  while (!packets_.empty() && packets_.front().state == State::kUntracked) {
-    packets_.pop_front();
-    ++base_;
-  }
+  while (!packets_.empty() && packets_.front().state == State::kUntracked) pop_oldest();
   SentPacket& packet = packets_.emplace_back();
   packet.sent_at = now;
   packet.size = size;
-  if (frames.empty()) return;
+  if (frames.empty()) return void(++bare_);
   if (in_flight_ == 0) {
     first_sent_at_ = now;
     delivered_at_ = now;
@@ -231,6 +228,12 @@ void SentPackets::lose(TimePoint now, std::uint64_t number, Outcome& outcome) {
   outcome.event.lost_sent_at = std::max(outcome.event.lost_sent_at, packet.sent_at);
 }
 
+void SentPackets::pop_oldest() {
+  if (packets_.front().state == State::kUntracked) --bare_;
+  packets_.pop_front();
+  ++base_;
+}
+
 void SentPackets::forget_settled(TimePoint now, const RttEstimator& rtt) {
   const TimePoint remember_since = now - kRememberLostRtts * rtt.smoothed();
   const std::uint64_t old_base = base_;
@@ -239,8 +242,7 @@ void SentPackets::forget_settled(TimePoint now, const RttEstimator& rtt) {
     if (oldest.state == State::kOutstanding) break;
     if (oldest.state == State::kLost && oldest.lost_at > remember_since) break;
     if (oldest.state == State::kSkipped && base_ >= ack_next_) break;
-    packets_.pop_front();
-    ++base_;
+    pop_oldest();
   }
   if (base_ != old_base) acked_.remove(0, base_);
 }

@@ -133,6 +133,9 @@ class SentPackets {
   [[nodiscard]] std::optional<TimePoint> newest_confirmed() const { return newest_confirmed_; }
 
   [[nodiscard]] ByteCount in_flight() const { return in_flight_; }
+  // Memory that is held for packets of which nothing is to become known, behind one that is under way. A peer
+  // that acknowledges nothing else decides how long.
+  [[nodiscard]] ByteCount bare_bytes() const { return bare_ * sizeof(SentPacket); }
   [[nodiscard]] ByteCount delivered() const { return delivered_; }
   [[nodiscard]] int probes_unanswered() const { return probe_count_; }
   [[nodiscard]] std::uint64_t lost_total() const { return lost_total_; }
@@ -151,10 +154,12 @@ class SentPackets {
   void end_round();
   void detect_losses(TimePoint now, const RttEstimator& rtt, Outcome& outcome);
   void lose(TimePoint now, std::uint64_t number, Outcome& outcome);
+  void pop_oldest();
   void forget_settled(TimePoint now, const RttEstimator& rtt);
   [[nodiscard]] Duration loss_delay(const RttEstimator& rtt) const;
 
   std::deque<SentPacket> packets_;  // by number, from base_
+  std::size_t bare_ = 0;            // of them, that are not tracked
   std::uint64_t base_ = 0;
   IntervalSet acked_;               // numbers >= base_
   std::uint64_t ack_next_ = 0;      // one past the largest acknowledged

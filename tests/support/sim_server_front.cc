@@ -100,6 +100,7 @@ void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> 
 void SimServerFront::follow_address(TimePoint now, SimAddress from, std::size_t size) {
   if (from == route_.where()) return route_.handle_received(size);
   if (!secure_->established() || !secure_->last_was_newest()) return;
+  if (from == route_.trusted()) return route_.return_home();
   route_.move(from, size);
   secure_->connection().challenge_path(now);
 }

@@ -43,6 +43,17 @@ TEST(ClientRouteTest, WhoDoesNotAnswerLosesItAgain) {
   EXPECT_FALSE(route.unproven());
 }
 
+TEST(ClientRouteTest, WhoComesBackHasNothingToProve) {
+  Route route("home", true, 100);
+  route.move("attacker", 10);
+  route.return_home();
+  EXPECT_EQ(route.where(), "home");
+  EXPECT_FALSE(route.unproven());
+  // The challenge that went to the attacker is answered now.
+  EXPECT_FALSE(route.handle_validated(false));
+  EXPECT_EQ(route.where(), "home");
+}
+
 TEST(ClientRouteTest, AnAnswerFromElsewhereProvesNothing) {
   Route route("home", true, 100);
   route.move("attacker", 10);

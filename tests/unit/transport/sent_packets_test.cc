@@ -420,6 +420,15 @@ TEST_F(SentPacketsTest, AThousandBarePacketsAreForgotten) {
   EXPECT_GE(sent_.floor().value(), 998u);
 }
 
+TEST_F(SentPacketsTest, WhatIsHeldForBarePacketsIsKnown) {
+  send();
+  for (int i = 0; i < 1000; ++i) send_bare();
+  EXPECT_EQ(sent_.bare_bytes(), 1000 * sizeof(SentPacket));
+  wait(10ms);
+  ASSERT_TRUE(ack(ack_frame({{0, 0}})));
+  EXPECT_EQ(sent_.bare_bytes(), 0u);
+}
+
 // ---------------------------------------------------------------- the floor
 
 TEST_F(SentPacketsTest, TheFloorRisesToTheOldestUnderWay) {

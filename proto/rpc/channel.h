@@ -72,8 +72,8 @@ class Channel : public Caller {
   [[nodiscard]] virtual ChannelStats stats() const = 0;
   // Attached, for all that is known: as in stats(), without their price.
   [[nodiscard]] virtual bool connected() const = 0;
-  // What was sent until then has arrived at the server, for all that its acknowledgements say;
-  // TimePoint::min(): nothing yet.
+  // When the newest packet left that is known to have arrived at the server; what left before it may still be
+  // lost. TimePoint::min(): nothing is known.
   [[nodiscard]] virtual TimePoint confirmed() const = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;
   // It is one of `flows` connections that have together what one would have beside others (lanes.h).

@@ -20,6 +20,7 @@ namespace {
 // Less is sent sooner than a choice matters.
 constexpr ByteCount kBulkMin = 64 << 10;
 constexpr Duration kConnectingTick = 50ms;
+constexpr Duration kOutageTick = 1s;  // while there is no server: it may be gone for the night
 // Ids of calls that this class has given. The main channel's own count up from 1.
 constexpr std::uint64_t kCarriedId = std::uint64_t{1} << 63;
 
@@ -271,7 +272,7 @@ Duration ChannelWithLanes::look_after(TimePoint now) {
   if (std::ranges::any_of(all, [](const SharedLane& lane) { return !lane->ready; })) return kConnectingTick;
   // Not yet, or not again: the main connection may not have said yet that it is there.
   if (options_.connections != 0 && all.size() + 1 < connections_max())
-    return std::max<Duration>(kConnectingTick, retry_at_ - now);
+    return std::max<Duration>(main_->channel->connected() ? kConnectingTick : kOutageTick, retry_at_ - now);
   return all.empty() || options_.connections != 0 ? Duration::max() : options_.idle;
 }
 

@@ -40,8 +40,9 @@ void AckTracker::record(TimePoint now, wire::PacketNumber number, bool ack_elici
 void AckTracker::raise_floor(wire::PacketNumber floor) {
   if (floor.value() <= floor_) return;
   floor_ = std::min(floor.value(), next_);
-  if (oldest_untold_ < floor_) oldest_untold_ = kNone;
-  if (oldest_told_once_ < floor_) oldest_told_once_ = kNone;
+  // What is above it has still not been told.
+  if (oldest_untold_ != kNone) oldest_untold_ = std::max(oldest_untold_, floor_);
+  if (oldest_told_once_ != kNone) oldest_told_once_ = std::max(oldest_told_once_, floor_);
   received_.remove(0, floor_);
 }
 

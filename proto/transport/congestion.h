@@ -38,8 +38,9 @@ struct AckEvent {
   ByteCount in_flight = 0;        // after this acknowledgement
   ByteCount prior_in_flight = 0;  // before it
   ByteCount delivered_total = 0;  // bytes acknowledged since the start
-  bool round_ended = false;       // everything in flight at the last round's end is settled
-  std::uint64_t marks = 0;        // new ECN congestion marks
+  // One that left after the end of the last round was acknowledged. What else is lost of it may not be known.
+  bool round_ended = false;
+  std::uint64_t marks = 0;  // new ECN congestion marks
   // Of the newest acknowledged packet: the delivery rate over its flight; 0: no sample.
   double rate = 0;                   // bytes/s
   ByteCount flight = 0;              // bytes in flight when it left, with it

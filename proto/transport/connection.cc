@@ -366,7 +366,8 @@ Duration Connection::challenge_patience() const {
 Duration Connection::keep_alive() const {
   // Who waits for an answer wants to know soon that none can come.
   const Duration waiting = exchanges_.open_count() > 0 ? kKeepAliveWaiting : config_.keep_alive;
-  return std::min({config_.keep_alive, waiting, keep_alive_max_});
+  // A packet may be lost, and the next one as well, before the peer has forgotten the connection.
+  return std::min({config_.keep_alive, waiting, keep_alive_max_, peer_idle_timeout_ / 3});
 }
 
 // Of many clients that are idle each would wake the server up by itself. So they ping a little sooner, when

@@ -232,7 +232,7 @@ void write_frame(const BodyFrame& frame, bool last_in_packet, ByteWriter& writer
 [[nodiscard]] std::size_t ack_frame_size(const AckFrame& frame);
 
 constexpr std::size_t kCryptoFrameOverhead = 1 + 8 + 4;
-// Every frame without variable data fits in this.
+// Every frame without variable data fits in this, but for the two below.
 constexpr std::size_t kSmallFrameMax = 1 + 8 + 8;
 constexpr std::size_t kFlowNewsFrameMax = 1 + 7 * 8;
 constexpr std::size_t kOtherFlowsFrameMax = 2 + 9 * 8;

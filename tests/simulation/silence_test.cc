@@ -44,7 +44,6 @@ TEST(Silence, AVanishedClientIsGivenUp) {
 TEST(Silence, TheShorterPatienceHoldsForBoth) {
   SimOptions options = wan();
   options.connection.idle_timeout = 5s;
-  options.connection.keep_alive = 1s;
   SimPair pair(options);
   pair.run_for(1min + 150ms);  // not while a ping is on its way
   EXPECT_THAT(pair.complaints(), testing::IsEmpty());

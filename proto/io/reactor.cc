@@ -187,18 +187,6 @@ void Timer::arm(TimePoint deadline, Task fn) {
   reactor_.state_->timers.emplace(deadline_, order_, this);
 }
 
-void Timer::rearm(TimePoint deadline) {
-  TUSK_CHECK(armed());
-  if (deadline == deadline_) return;
-  if (deadline == kNever) return cancel();
-  auto& timers = reactor_.state_->timers;
-  auto node = timers.extract({deadline_, order_, this});
-  deadline_ = deadline;
-  order_ = reactor_.state_->next_order++;
-  node.value() = {deadline_, order_, this};
-  timers.insert(std::move(node));
-}
-
 void Timer::cancel() {
   if (!armed()) return;
   reactor_.state_->timers.erase({deadline_, order_, this});

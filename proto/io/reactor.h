@@ -85,8 +85,6 @@ class Timer {
   // Replaces what was armed before. Timers due together run in the order of their deadlines, equal ones in
   // the order they were armed. A time in the past means: in the next batch, without waiting. kNever: cancel.
   void arm(TimePoint deadline, Task fn);
-  // The same function anew: only while armed, and cheaper.
-  void rearm(TimePoint deadline);
   void cancel();
 
   [[nodiscard]] bool armed() const { return deadline_ != kNever; }

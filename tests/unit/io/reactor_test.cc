@@ -161,9 +161,9 @@ TEST_F(ReactorTest, DoesNotStarveOthersWhenATimerIsArmedForThePastAgainAndAgain)
 TEST_F(ReactorTest, MovesAnArmedTimerBothWays) {
   Timer sooner(*reactor), later(*reactor), end(*reactor);
   sooner.arm(now() + 1h, note("sooner"));
-  sooner.rearm(now() + 2ms);
-  later.arm(now(), note("later"));
-  later.rearm(now() + 4ms);
+  sooner.arm(now() + 2ms, note("sooner"));
+  later.arm(now(), note("too soon"));
+  later.arm(now() + 4ms, note("later"));
   end.arm(now() + 6ms, [this] { reactor->stop(); });
   run();
   EXPECT_THAT(log, ElementsAre("sooner", "later"));
@@ -175,7 +175,7 @@ TEST_F(ReactorTest, TakesNeverAsCancel) {
   EXPECT_FALSE(timer.armed());
   timer.arm(now() + 1h, note("never"));
   EXPECT_LT(timer.deadline(), kNever);
-  timer.rearm(kNever);
+  timer.arm(kNever, note("never"));
   EXPECT_FALSE(timer.armed());
 }
 

@@ -161,7 +161,7 @@ TEST_F(ConnectionTest, SaysWithHowManyItSharesWheneverThatChanges) {
   EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3 5=1"));
 }
 
-TEST_F(ConnectionTest, SenselessNumbersOfFlowsAreIgnored) {
+TEST_F(ConnectionTest, SenselessNumbersOfFlowsEndNothing) {
   receive({wire::SettingsFrame{{{5, 0}, {5, kVarintMax}}}});
   settle();
   EXPECT_FALSE(connection_.closed());

@@ -91,6 +91,8 @@ class Incoming final : public IncomingCall {
     if (message.error() == 0 && message.has_attach())
       entry = {.session = message_.attach().session(), .lane = message_.attach().lane()};
     Result<SharedBytes> header = encode_message(message);
+    // How much there is room for the peer says: an operation that did not look must not end the server.
+    if (body.size() > capacity_) header = fail(ErrorCode::kInternal, "the answer is longer than asked for");
     if (!header) {
       schema::Reply error;
       error.set_error(static_cast<std::uint32_t>(header.error().code));

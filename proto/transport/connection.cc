@@ -166,9 +166,10 @@ Result<bool> Connection::handle_frame(TimePoint now, wire::PacketNumber number, 
 }
 
 void Connection::share_with(std::uint64_t flows) {
-  flows_ = flows;
+  const std::uint64_t shared_by = std::clamp<std::uint64_t>(flows, 1, wire::kFlowsMax);
+  flows_ = shared_by;
   settings_due_ = true;
-  congestion_->take_part(1 / static_cast<double>(flows));
+  congestion_->take_part(1 / static_cast<double>(shared_by));
 }
 
 void Connection::meet(std::shared_ptr<Siblings> siblings) { congestion_->meet(std::move(siblings)); }

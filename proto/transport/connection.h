@@ -112,8 +112,8 @@ class Connection {
     reset_token_ = std::move(token);
     reset_token_due_ = true;
   }
-  // It is one of `flows` connections, 1 to wire::kFlowsMax, that have together what one would have beside
-  // others, in both directions: the peer is told. May be said again.
+  // It is one of `flows` connections that have together what one would have beside others, in both
+  // directions: the peer is told. 1 to wire::kFlowsMax; else the nearest. May be said again.
   void share_with(std::uint64_t flows);
   // Flows to the same host, of the address that the peer has now.
   void meet(std::shared_ptr<Siblings> siblings);

@@ -60,14 +60,18 @@ class Exchanges {
   Exchanges(const Exchanges&) = delete;
   Exchanges& operator=(const Exchanges&) = delete;
 
-  // Opens an exchange; waits inside for credit when there is none. `reply_place` may be empty.
+  // Opens an exchange; waits inside for credit when there is none. `header`: 1 to wire::kMessageHeaderMax
+  // bytes; `body` and `reply_place`, which may be empty: wire::kMessageBodyMax at most. More ends the
+  // process.
   wire::ExchangeId open(SharedBytes header, SharedBytes body, MutableSharedBytes reply_place,
                         wire::Priority priority);
   // Forgets an exchange that this side opened; unknown ones are ignored.
   void cancel(wire::ExchangeId exchange);
   // What the peer must be told of cancelled exchanges.
   [[nodiscard]] std::optional<wire::CancelFrame> poll_cancel();
-  // Answers one that the peer opened; ignored when it was cancelled meanwhile.
+  // Answers one that the peer opened, once, after its request was delivered; ignored when it was cancelled
+  // meanwhile. `header` as of open(); `body`: no more than the peer has a place for (reply_capacity() of the
+  // request, which the peer chose: the caller has to look). Else it ends the process.
   void reply(wire::ExchangeId exchange, SharedBytes header, SharedBytes body);
 
   // Incoming frames. Errors: the peer broke the protocol.

@@ -57,6 +57,10 @@ class TestService final : public Service {
         reply.mutable_read()->set_length(static_cast<std::uint32_t>(size));
         return call->reply(std::move(reply), body.first(size));
       }
+      case schema::Request::kReadlink: {  // of an operation that does not look how much there is room for
+        const std::size_t too_long = call->reply_body_capacity() + 1;
+        return call->reply(std::move(reply), allocate_bytes(too_long).first(too_long));
+      }
       case schema::Request::kWrite: {
         bool right = true;
         for (std::size_t i = 0; i < call->body().size(); ++i) right &= call->body().bytes[i] == pattern(i);
@@ -261,6 +265,16 @@ TEST_F(EndpointTest, ErrorsOfTheServiceArriveAsErrors) {
   CallRequest request;
   request.message.mutable_statfs();
   EXPECT_EQ(finish(*channel, std::move(request)).error().code, ErrorCode::kUnsupported);
+}
+
+TEST_F(EndpointTest, AnAnswerThatIsTooLongIsAnErrorAndNotTheEndOfTheServer) {
+  start_server("127.0.0.1:0");
+  const auto channel = connect();
+  CallRequest request;
+  request.message.mutable_readlink();
+  request.reply_body = allocate_bytes(100);
+  EXPECT_EQ(finish(*channel, std::move(request)).error().code, ErrorCode::kInternal);
+  EXPECT_TRUE(finish(*channel, read_request(allocate_bytes(100))));
 }
 
 TEST_F(EndpointTest, ACancelledCallEndsHereAndThere) {

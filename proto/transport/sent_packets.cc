@@ -1,6 +1,8 @@
 #include "proto/transport/sent_packets.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "proto/transport/ack_tracker.h"
 
@@ -71,6 +73,7 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   outcome.event.now = now;
   outcome.event.prior_in_flight = in_flight_;
   outcome.event.datagram_size = watched_size_;
+  swallowed_told_ = false;
   const std::uint64_t old_next = ack_next_;
 
   std::optional<std::uint64_t> newest;  // highest number acknowledged just now
@@ -220,7 +223,8 @@ void SentPackets::lose(TimePoint now, std::uint64_t number, Outcome& outcome) {
   --outstanding_;
   append_frames(packet, outcome.lost);
   if (packet.mtu_probe) return;
-  if (packet.size >= watched_size_ && number >= watched_acked_next_) outcome.full_size_swallowed = true;
+  if (packet.size >= watched_size_ && number >= watched_acked_next_ && !std::exchange(swallowed_told_, true))
+    outcome.full_size_swallowed = true;
   ++lost_total_;
   lost_in_round_ = true;
   ++outcome.event.lost_packets;

@@ -94,7 +94,8 @@ class SentPackets {
     bool any_acked = false;
     bool full_size_acked = false;  // a packet of the size being watched, or larger
     // Likewise lost, and none of that size sent after it has arrived: what loses at random does not
-    // stay so for long, what swallows large packets does.
+    // stay so for long, what swallows large packets does. Said once of what one acknowledgement tells,
+    // however many timers give it up.
     bool full_size_swallowed = false;
   };
 
@@ -189,6 +190,7 @@ class SentPackets {
 
   std::uint32_t watched_size_ = 0;
   std::uint64_t watched_acked_next_ = 0;  // one past the largest full-size packet acknowledged
+  bool swallowed_told_ = false;           // since the last acknowledgement
 };
 
 }  // namespace tusk::transport

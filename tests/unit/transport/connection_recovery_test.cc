@@ -262,6 +262,38 @@ TEST_F(SkippedNumbersTest, TellWhoAcknowledgesWhatItHasNotGot) {
 
 // ---------------------------------------------------------------- datagram sizes
 
+// Three full-size packets that left 2 ms apart are given up by as many timers.
+TEST_F(ClientConnectionTest, LossesThatOneAcknowledgementTellsAreOneReasonToDoubtTheSize) {
+  settle();
+  const auto lose_three = [&] {
+    std::vector<ExchangeId> calls;
+    for (int i = 0; i < 3; ++i) {
+      wait(2ms);
+      calls.push_back(open(1500));
+      const auto sent = packets();
+      ASSERT_FALSE(sent.empty());
+      EXPECT_EQ(sent[0].size, 1472u);
+    }
+    send_something();
+    wait(100ms);
+    const std::uint64_t last = connection_.sent_packets().next_number().value() - 1;
+    acknowledge(last, last);
+    int timers = 0;
+    for (; connection_.sent_packets().in_flight() > 0 && timers < 10; ++timers) {
+      now_ = connection_.sent_packets().next_timeout(connection_.rtt());
+      connection_.handle_timeout(now_);
+    }
+    EXPECT_GE(timers, 3);
+    for (const ExchangeId call : calls) connection_.cancel_exchange(call);
+    send_something();
+    wait(100ms);
+    acknowledge_all_but(0);
+  };
+  ASSERT_EQ(connection_.stats().datagram_size, 1472u);
+  lose_three();
+  EXPECT_EQ(connection_.stats().datagram_size, 1472u);
+}
+
 TEST_F(ConnectionTest, TheMtuIsProbedAtTheStartAndUsedWhenAcknowledged) {
   std::vector<std::size_t> sizes;
   std::vector<std::uint64_t> numbers;

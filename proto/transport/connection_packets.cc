@@ -227,7 +227,9 @@ void Connection::add_control(TimePoint now, Assembly& assembly) {
   while (!path_responses_.empty() && writer.room() >= wire::kSmallFrameMax) {
     write_frame(wire::PathResponseFrame{path_responses_.back()}, writer);
     path_responses_.pop_back();
-    note(SentFrame::Kind::kPathResponse);
+    // No window holds them back, and it is the peer that decides how many there are. Beyond the window they
+    // are not waited for: it repeats its challenge, and what fills the window has a timer.
+    if (sent_.in_flight() < congestion_->window()) note(SentFrame::Kind::kPathResponse);
   }
   while (!lost_cancels_.empty() && writer.room() >= wire::kSmallFrameMax) {
     const wire::CancelFrame frame = lost_cancels_.back();

@@ -166,6 +166,19 @@ TEST_F(ConnectionTest, AFloodOfChallengesGetsAFewAnswers) {
   EXPECT_LE(responses, 8);
 }
 
+TEST_F(ConnectionTest, AnswersToChallengesAreNotRememberedBeyondTheWindow) {
+  settle();
+  send_something();
+  std::size_t answers = 0;
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    receive({wire::PathChallengeFrame{i}});
+    answers += packets().size();
+  }
+  EXPECT_GE(answers, 20'000u);
+  EXPECT_LE(connection_.sent_packets().in_flight(), connection_.stats().window + wire::kDatagramSizeMax);
+  EXPECT_LE(connection_.sent_packets().records(), 10'000u);
+}
+
 std::uint64_t data_of(const std::string& challenge) { return std::stoull(challenge.substr(15), nullptr, 16); }
 
 TEST_F(ConnectionTest, ANewAddressIsProvenByTheRightResponse) {

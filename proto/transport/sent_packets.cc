@@ -1,7 +1,6 @@
 #include "proto/transport/sent_packets.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "proto/transport/ack_tracker.h"

@@ -32,17 +32,17 @@ class ClientRoute {
 
   // An authentic packet came from there.
   void handle_received(ByteCount size) { budget_ += kAmplificationMax * size; }
-  // The newest one came from elsewhere, which is to be challenged.
-  void move(Where to, ByteCount size) {
+  // The newest one came from elsewhere. True: which is to be challenged. False: it is back at the address
+  // before, which has nothing to prove (§9.3), and no challenge counts any more. Whoever sees a packet of the
+  // client can have it arrive from another address first; the next one of the client's own ends that.
+  [[nodiscard]] bool move(Where to, ByteCount size) {
+    budget_ = kAmplificationMax * size;
+    const bool back = before_ && to == *before_;
     if (!before_) before_ = std::move(where_);
     where_ = std::move(to);
-    budget_ = kAmplificationMax * size;
+    if (back) before_.reset();
+    return !back;
   }
-
-  // The newest one came from trusted() again, which has nothing to prove (RFC 9000 §9.3). Else whoever sends
-  // a client's packet on from an address of their own, once a round trip, would hold it down to three times
-  // what it sends.
-  void return_home() { handle_failed(); }
 
   // The handshake is over, which only who receives what was sent to the first address can end. False: it was
   // proven before.

@@ -110,9 +110,11 @@ void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagr
 void ServerShard::follow_address(ServerLink& link, const io::Datagram& datagram) {
   if (datagram.from == link.route.where().to) return link.route.handle_received(datagram.bytes.size());
   if (!link.secure->established() || !link.secure->last_was_newest()) return;
-  if (datagram.from == link.route.trusted().to) return link.route.return_home();
-  link.route.move({datagram.from, datagram.local}, datagram.bytes.size());
-  link.secure->connection().challenge_path(io::now());
+  if (link.route.move({datagram.from, datagram.local}, datagram.bytes.size())) {
+    link.secure->connection().challenge_path(io::now());
+  } else {
+    link.secure->connection().forget_challenge();
+  }
 }
 
 void ServerShard::mark(ServerLink& link) {

@@ -12,6 +12,7 @@ namespace tusk::rpc {
 struct Route {
   io::Address to;
   io::Address local;
+  bool operator==(const Route&) const = default;
 };
 
 // Fills `queue` with the connection's datagrams and flushes it whenever it is full; datagrams stay in

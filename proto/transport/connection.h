@@ -156,6 +156,8 @@ class Connection {
   // The peer's packets come from a new address: prove it. What was known of the path counts until it shows
   // otherwise: mostly only a port has changed.
   void challenge_path(TimePoint now);
+  // They come from an address again that has proven itself: whether the other one answers does not matter.
+  void forget_challenge() { challenge_.reset(); }
   [[nodiscard]] bool path_challenge_pending() const { return challenge_.has_value(); }
 
   // ------------------------------------------------ time

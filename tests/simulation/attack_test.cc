@@ -104,6 +104,38 @@ TEST(Attack, AChallengeIsNotAnsweredForAnotherAddress) {
   EXPECT_GT(stolen, 0);
 }
 
+// Somebody beside the client sends on what he sees from an address of his own, and is faster. The client's
+// next packet ends that, whatever the address that he made up answers, so that he costs no more than a packet
+// or two.
+TEST(Attack, PacketsThatOvertakeTheirOriginalsDoNotHoldTheLineUp) {
+  static constexpr SimAddress kElsewhere = 99;
+  static constexpr ByteCount kFetched = 16 * kMiB;
+  const auto fetched_within = [](bool overtaken) {
+    SecurePair pair(secure_wan());
+    EXPECT_TRUE(pair.connect(1s));
+    pair.run_for(500ms);
+    int moved = 0;
+    Duration next = pair.elapsed();
+    pair.path().add_sieve(Role::kServer, [&](std::span<std::byte> datagram) {
+      if (overtaken && pair.elapsed() >= next) {
+        next = pair.elapsed() + 50ms;
+        pair.forge(Role::kServer, datagram, kElsewhere);
+      }
+      moved += pair.front().client_address() == kElsewhere;
+      return true;
+    });
+    const Duration begun = pair.elapsed();
+    pair.traffic().stream(kFetched, 8 * kMiB, Kind::kFetch);
+    expect_well(pair, 60s);
+    if (overtaken) EXPECT_GT(moved, 10);
+    const Duration took = pair.elapsed() - begun;
+    pair.run_for(5s);  // the last packet of all may have been one of them
+    EXPECT_EQ(pair.front().client_address(), pair.client_address());
+    return took;
+  };
+  EXPECT_LT(to_seconds(fetched_within(true)), 1.2 * to_seconds(fetched_within(false)));
+}
+
 // ------------------------------------------------ packets without keys
 
 Datagram forged(wire::LongType type, const wire::ConnectionIdBytes& to,

@@ -100,9 +100,11 @@ void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> 
 void SimServerFront::follow_address(TimePoint now, SimAddress from, std::size_t size) {
   if (from == route_.where()) return route_.handle_received(size);
   if (!secure_->established() || !secure_->last_was_newest()) return;
-  if (from == route_.trusted()) return route_.return_home();
-  route_.move(from, size);
-  secure_->connection().challenge_path(now);
+  if (route_.move(from, size)) {
+    secure_->connection().challenge_path(now);
+  } else {
+    secure_->connection().forget_challenge();
+  }
 }
 
 void SimServerFront::transmit(TimePoint now) {

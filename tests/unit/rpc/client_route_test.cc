@@ -23,7 +23,7 @@ TEST(ClientRouteTest, WhoHasProvenNothingGetsThreeTimesWhatItSent) {
 
 TEST(ClientRouteTest, ANewAddressIsTrustedOnceItAnswers) {
   Route route("home", true, 100);
-  route.move("away", 10);
+  EXPECT_TRUE(route.move("away", 10));
   EXPECT_EQ(route.where(), "away");
   EXPECT_EQ(route.trusted(), "home");
   EXPECT_EQ(route.budget(), 30u);
@@ -36,33 +36,55 @@ TEST(ClientRouteTest, ANewAddressIsTrustedOnceItAnswers) {
 
 TEST(ClientRouteTest, WhoDoesNotAnswerLosesItAgain) {
   Route route("home", true, 100);
-  route.move("away", 10);
-  route.move("farther away", 10);
+  EXPECT_TRUE(route.move("away", 10));
+  EXPECT_TRUE(route.move("farther away", 10));
   route.handle_failed();
   EXPECT_EQ(route.where(), "home");
   EXPECT_FALSE(route.unproven());
-}
-
-TEST(ClientRouteTest, WhoComesBackHasNothingToProve) {
-  Route route("home", true, 100);
-  route.move("attacker", 10);
-  route.return_home();
-  EXPECT_EQ(route.where(), "home");
-  EXPECT_FALSE(route.unproven());
-  // The challenge that went to the attacker is answered now.
-  EXPECT_FALSE(route.handle_validated(false));
-  EXPECT_EQ(route.where(), "home");
 }
 
 TEST(ClientRouteTest, AnAnswerFromElsewhereProvesNothing) {
   Route route("home", true, 100);
-  route.move("attacker", 10);
-  route.move("victim",
-             10);  // the packet with the answer to the attacker's challenge says that it is from there
+  EXPECT_TRUE(route.move("attacker", 10));
+  // The packet with the answer to the attacker's challenge says that it is from there.
+  EXPECT_TRUE(route.move("victim", 10));
   EXPECT_FALSE(route.handle_validated(true));
   EXPECT_TRUE(route.unproven());
   route.handle_failed();
   EXPECT_EQ(route.where(), "home");
+}
+
+// Somebody else had one packet of the client arrive from elsewhere first, or two.
+TEST(ClientRouteTest, WhoIsBackWhereItWasHasNothingToProve) {
+  Route route("home", true, 100);
+  EXPECT_TRUE(route.move("attacker", 10));
+  EXPECT_TRUE(route.move("attacker's friend", 10));
+  EXPECT_FALSE(route.move("home", 10));
+  EXPECT_EQ(route.where(), "home");
+  EXPECT_EQ(route.trusted(), "home");
+  EXPECT_FALSE(route.unproven());
+  route.handle_failed();
+  EXPECT_EQ(route.where(), "home");
+  EXPECT_FALSE(route.handle_validated(false)) << "there is nothing to be told";
+  EXPECT_TRUE(route.move("attacker", 10)) << "who has been there and did not prove it must prove it";
+  EXPECT_EQ(route.trusted(), "home");
+}
+
+TEST(ClientRouteTest, OnlyTheLastProvenAddressHasNothingToProve) {
+  Route route("home", true, 100);
+  EXPECT_TRUE(route.move("away", 10));
+  EXPECT_TRUE(route.handle_validated(false));
+  EXPECT_TRUE(route.move("home", 10)) << "somebody else may be there by now";
+  EXPECT_TRUE(route.unproven());
+}
+
+// By a packet of the same batch as the one that ended the handshake.
+TEST(ClientRouteTest, TheFirstAddressIsNotProvenByComingBackToIt) {
+  Route route("home", false, 100);
+  EXPECT_TRUE(route.move("away", 10));
+  EXPECT_FALSE(route.move("home", 10));
+  EXPECT_TRUE(route.unproven());
+  EXPECT_EQ(route.budget(), 30u);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "proto/rpc/address_validation.h"
 
+#include <algorithm>
+#include <array>
+
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
 
@@ -40,8 +43,11 @@ std::vector<std::byte> AddressValidation::future_token(const io::Address& to) co
   return tokens_.mint(kKind, bound(to.bytes(), kKind), {}, wall_clock());
 }
 
-std::vector<std::byte> AddressValidation::reset_token(const wire::ConnectionIdBytes& id) const {
-  const auto digest = crypto::hmac_sha256(reset_secret_.bytes, id.bytes);
+std::vector<std::byte> AddressValidation::reset_token(const wire::ConnectionIdBytes& id,
+                                                      const io::Address& bound_to) const {
+  std::array<std::byte, io::Address::kSerializedBytes + wire::ConnectionIdBytes::kSize> named{};
+  std::ranges::copy(id.bytes, std::ranges::copy(bound_to.bytes(), named.begin()).out);
+  const auto digest = crypto::hmac_sha256(reset_secret_.bytes, named);
   return {digest.begin(), digest.begin() + wire::kResetTokenSize};
 }
 

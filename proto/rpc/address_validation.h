@@ -9,7 +9,6 @@
 #include <deque>
 #include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "proto/base/time.h"
@@ -22,12 +21,10 @@ namespace tusk::rpc {
 
 class AddressValidation {
  public:
-  // `port`: of the server, of several that have the same identity. Else each would end the connections of the
-  // others for whoever asks it about their ids (RFC 9000 §21.11).
   // `unproven_max`: believed within 10 s, as long as a handshake may take.
-  AddressValidation(const crypto::Identity& identity, std::uint16_t port, std::uint32_t unproven_max)
+  AddressValidation(const crypto::Identity& identity, std::uint32_t unproven_max)
       : tokens_(identity.derive_secret("tusk address token")),
-        reset_secret_(identity.derive_secret("tusk reset token, port " + std::to_string(port))),
+        reset_secret_(identity.derive_secret("tusk reset token")),
         unproven_max_(unproven_max) {}
 
   // `token` was given to `from`; one of a retry, for the connection that begins with the id `original`.
@@ -38,7 +35,11 @@ class AddressValidation {
                                                    const wire::ConnectionIdBytes& original) const;
   // For its next connection, from the same address and any port.
   [[nodiscard]] std::vector<std::byte> future_token(const io::Address& to) const;
-  [[nodiscard]] std::vector<std::byte> reset_token(const wire::ConnectionIdBytes& id) const;
+  // `bound_to`: what the socket listens on, with its port. It stays the same across restarts, and no other
+  // server of this key on this machine has it: nobody can ask that one for this one's tokens (RFC 9000
+  // §21.11).
+  [[nodiscard]] std::vector<std::byte> reset_token(const wire::ConnectionIdBytes& id,
+                                                   const io::Address& bound_to) const;
 
   // It spares a first mount a round trip to believe a few addresses that are not proven; whoever makes up
   // many makes everybody prove theirs again. A handshake that fails at once has cost as much as any: it

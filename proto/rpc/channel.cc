@@ -51,6 +51,11 @@ bool is_final(ErrorCode code) {
   }
 }
 
+bool is_reset(std::span<const std::byte> datagram) {
+  const auto parsed = wire::parse_long_header(datagram);
+  return parsed && parsed->header.type == wire::LongType::kReset;
+}
+
 class ChannelOverUdp final : public Channel {
  public:
   ChannelOverUdp(ChannelOptions options, std::vector<io::Address> addresses,
@@ -263,7 +268,8 @@ void ChannelOverUdp::leave(const Error& error) {
 void ChannelOverUdp::receive() {
   const TimePoint now = io::now();
   socket_.receive(batch_, [&](const io::Datagram& datagram) {
-    // Whoever it claims to come from: what authenticates is the server's, the rest is dropped.
+    // Whoever it claims to come from: what authenticates is the server's. A reset shows no more than a token.
+    if (is_reset(datagram.bytes) && datagram.from != addresses_[address_]) return;
     if (secure_) secure_->handle_datagram(now, datagram.bytes, datagram.ecn);
   });
 }

@@ -147,7 +147,7 @@ bool SecureConnection::handle_version_negotiation(const wire::LongHeader& header
 }
 
 bool SecureConnection::handle_reset(const wire::LongHeader& header) {
-  if (role_ != Role::kClient || reset_token_.empty() ||
+  if (role_ != Role::kClient || reset_token_.empty() || header.from != peer_id_ ||
       !crypto::constant_time_equal(header.token, reset_token_))
     return ++drops_.unexpected, false;
   fail(ErrorCode::kServerRestarted, "the server does not know this connection any more");

@@ -129,7 +129,7 @@ Result<std::unique_ptr<ServerEndpoint>> ServerEndpoint::start(ServerEndpointOpti
     addresses.push_back(opened.front().local_address());
     for (unsigned i = 0; i < count; ++i) sockets[i].push_back(std::move(opened[i]));
   }
-  auto commons = std::make_unique<ServerCommons>(std::move(options), addresses.front().port(), service);
+  auto commons = std::make_unique<ServerCommons>(std::move(options), service);
   std::vector<std::unique_ptr<ServerShard>> shards;
   for (unsigned i = 0; i < count; ++i) {
     TUSK_ASSIGN(auto reactor, io::Reactor::create());

@@ -246,7 +246,8 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
   link.attach_by = now + commons_.options.attach_patience;
   by_id_.erase(link.secure->original_id());
   link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.trusted().to));
-  link.secure->connection().send_reset_token(commons_.addresses.reset_token(link.secure->own_id()));
+  link.secure->connection().send_reset_token(
+      commons_.addresses.reset_token(link.secure->own_id(), sockets_[link.socket].local_address()));
 }
 
 // Strangers leave no line in the log: there may be any number of them.

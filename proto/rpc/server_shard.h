@@ -33,11 +33,10 @@ class ServerShard;
 
 // What the shards of a server have in common. Outlives them.
 struct ServerCommons {
-  // `port`: the first one that it listens on.
-  ServerCommons(ServerEndpointOptions wanted, std::uint16_t port, Service& serves)
+  ServerCommons(ServerEndpointOptions wanted, Service& serves)
       : options(std::move(wanted)),
         service(serves),
-        addresses(*options.identity, port, options.unproven_max),
+        addresses(*options.identity, options.unproven_max),
         memory(options.request_memory_max) {}
 
   const ServerEndpointOptions options;

@@ -119,7 +119,7 @@ void ServerShard::send_retry(std::size_t socket, const io::Datagram& datagram,
 
 void ServerShard::send_reset(std::size_t socket, const io::Datagram& datagram) {
   const auto parsed = wire::parse_short_header(datagram.bytes);
-  const auto token = commons_.addresses.reset_token(parsed->header.to);
+  const auto token = commons_.addresses.reset_token(parsed->header.to, sockets_[socket].local_address());
   // Also to the smallest packets: who waits for an answer sends nothing else. A reset, a long packet, is
   // never answered with one, so that no two servers can answer each other for ever.
   if (ClientRoute<Route>::kAmplificationMax * datagram.bytes.size() < wire::long_header_size(token.size())) {

@@ -9,11 +9,12 @@ TEST(AddressValidationTest, OfSeveralServersWithOneIdentityEachResetsItsOwnConne
   const auto identity = crypto::Identity::generate();
   ASSERT_TRUE(identity);
   const wire::ConnectionIdBytes id{};
-  const AddressValidation first(*identity, 8875, 64);
-  const AddressValidation restarted(*identity, 8875, 64);
-  const AddressValidation second(*identity, 8876, 64);
-  EXPECT_EQ(first.reset_token(id), restarted.reset_token(id));
-  EXPECT_NE(first.reset_token(id), second.reset_token(id));
+  const AddressValidation first(*identity, 64);
+  const AddressValidation restarted(*identity, 64);
+  const io::Address there = *io::parse("127.0.0.1:8875");
+  EXPECT_EQ(first.reset_token(id, there), restarted.reset_token(id, there));
+  EXPECT_NE(first.reset_token(id, there), first.reset_token(id, *io::parse("127.0.0.1:8876")));
+  EXPECT_NE(first.reset_token(id, there), first.reset_token(id, *io::parse("127.0.0.2:8875")));
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ class KeepingService final : public Service {
 
 class StrangersTest : public testing::Test {
  protected:
-  void start(ServerEndpointOptions options = {}) {
-    options.listen = {*io::parse("127.0.0.1:0")};
+  void start(ServerEndpointOptions options = {}, std::uint16_t port = 0) {
+    options.listen = {*io::parse("127.0.0.1:" + std::to_string(port))};
     options.identity = &server_identity_;
     options.answers_patience = answers_patience_;
     auto endpoint = ServerEndpoint::start(std::move(options), service_);
@@ -199,7 +199,7 @@ TEST_F(StrangersTest, TheTokenOfARetryIsGoodForItsConnectionOnly) {
   EXPECT_EQ(answers_to(another), 1u) << "asked to come again";
 }
 
-// ---------------------------------------------------------------- memory
+// ---------------------------------------------------------------- resets
 
 // After a crash the server hears of a connection that is not there any more, as often as not in a mere probe.
 TEST_F(StrangersTest, TheSmallestPacketOfAForgottenConnectionIsToldSo) {
@@ -220,6 +220,38 @@ TEST_F(StrangersTest, TheSmallestPacketOfAForgottenConnectionIsToldSo) {
   stranger.send(heard[0]);
   EXPECT_TRUE(stranger.hear(100ms).empty()) << "a reset is never answered";
 }
+
+// Servers that share a state directory: who asks one for a token to a connection of the other gets another
+// one.
+TEST_F(StrangersTest, WhatEndsAConnectionIsKnownToItsServerOnlyAndThereAlsoAfterARestart) {
+  const auto token = [this] {
+    RawClient stranger = client();
+    std::array<std::byte, 100> packet{};
+    wire::ShortHeader header;
+    header.to.bytes[0] = std::byte{1};
+    (void)wire::write_short_header(header, packet);
+    stranger.send(packet);
+    const auto heard = stranger.hear(300ms);
+    const auto reset = heard.empty() ? std::nullopt : wire::parse_long_header(heard[0]);
+    if (!reset || reset->header.type != wire::LongType::kReset) return std::vector<std::byte>();
+    return std::vector<std::byte>(reset->header.token.begin(), reset->header.token.end());
+  };
+  start();
+  const std::uint16_t port = port_;
+  const std::vector<std::byte> given = token();
+  EXPECT_EQ(given.size(), wire::kResetTokenSize);
+  std::unique_ptr<ServerEndpoint> first = std::move(endpoint_);
+  start();
+  ASSERT_NE(port_, port);
+  const std::vector<std::byte> other = token();
+  EXPECT_EQ(other.size(), wire::kResetTokenSize);
+  EXPECT_NE(other, given);
+  first.reset();
+  start({}, port);
+  EXPECT_EQ(token(), given);
+}
+
+// ---------------------------------------------------------------- memory
 
 TEST_F(StrangersTest, GuestsMayNotSendBombs) {
   start();

@@ -98,7 +98,6 @@ class ServerShard {
   void turn_away(const io::Datagram& datagram);
   [[nodiscard]] transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory) const;
   void send_retry(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
-  void send_reset(std::size_t socket, const io::Datagram& datagram);
   void send_long(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
 
   void settle();

@@ -7,6 +7,7 @@
 #include "proto/io/clock.h"
 #include "proto/rpc/server_shard.h"
 #include "proto/rpc/steering.h"
+#include "proto/rpc/strangers.h"
 #include "proto/wire/packet_header.h"
 
 namespace tusk::rpc {
@@ -21,20 +22,19 @@ constexpr ByteCount kShareOfOneClient = 4;
 
 void ServerShard::handle_stranger(std::size_t socket, const io::Datagram& datagram) {
   if (phase_ != Phase::kServing) return;
-  const auto long_packet = wire::parse_long_header(datagram.bytes);
-  if (!long_packet) return send_reset(socket, datagram);
-  // First flights are full-size: a small packet must not make us work or answer.
-  if (long_packet->header.type != wire::LongType::kHandshake ||
-      datagram.bytes.size() < wire::kDatagramSizeMin)
-    return drops_.note(datagram.from);
-  if (long_packet->header.version != wire::kVersion) {
-    wire::LongHeader answer;
-    answer.type = wire::LongType::kVersionNegotiation;
-    answer.to = long_packet->header.from;
-    answer.from = long_packet->header.to;
-    return send_long(socket, datagram, answer);
+  const Stranger stranger = judge_stranger(datagram.bytes);
+  switch (stranger.wants) {
+    case Stranger::Wants::kNothing:
+      return drops_.note(datagram.from);
+    case Stranger::Wants::kReset: {
+      const auto token = commons_.addresses.reset_token(stranger.to, sockets_[socket].local_address());
+      return send_long(socket, datagram, reset_of(stranger.to, token));
+    }
+    case Stranger::Wants::kAnotherVersion:
+      return send_long(socket, datagram, another_version(stranger.header));
+    case Stranger::Wants::kConnection:
+      return greet(socket, datagram, stranger.header);
   }
-  greet(socket, datagram, long_packet->header);
 }
 
 void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header) {
@@ -109,28 +109,7 @@ transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<Memor
 void ServerShard::send_retry(std::size_t socket, const io::Datagram& datagram,
                              const wire::LongHeader& header) {
   const auto token = commons_.addresses.retry_token(datagram.from, header.to);
-  wire::LongHeader retry;
-  retry.type = wire::LongType::kRetry;
-  retry.to = header.from;
-  retry.from = header.to;
-  retry.token = token;
-  send_long(socket, datagram, retry);
-}
-
-void ServerShard::send_reset(std::size_t socket, const io::Datagram& datagram) {
-  const auto parsed = wire::parse_short_header(datagram.bytes);
-  const auto token = commons_.addresses.reset_token(parsed->header.to, sockets_[socket].local_address());
-  // Also to the smallest packets: who waits for an answer sends nothing else. A reset, a long packet, is
-  // never answered with one, so that no two servers can answer each other for ever.
-  if (ClientRoute<Route>::kAmplificationMax * datagram.bytes.size() < wire::long_header_size(token.size())) {
-    drops_.note(datagram.from);
-    return;
-  }
-  wire::LongHeader reset;
-  reset.type = wire::LongType::kReset;
-  reset.from = parsed->header.to;
-  reset.token = token;
-  send_long(socket, datagram, reset);
+  send_long(socket, datagram, retry_with(header, token));
 }
 
 void ServerShard::send_long(std::size_t socket, const io::Datagram& datagram,

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "proto/rpc/strangers.h"
+
 namespace tusk::support {
 namespace {
 
@@ -55,19 +57,18 @@ void SimServerFront::handle_datagram(TimePoint now, SimAddress from, std::span<s
 
 void SimServerFront::handle_stranger(TimePoint now, SimAddress from, std::span<std::byte> datagram,
                                      std::uint8_t ecn) {
-  const auto long_packet = wire::parse_long_header(datagram);
-  if (!long_packet) return send_reset(from, wire::parse_short_header(datagram)->header.to, datagram.size());
-  if (long_packet->header.type != wire::LongType::kHandshake || datagram.size() < wire::kDatagramSizeMin)
-    return void(++counters_.dropped);
-  if (long_packet->header.version != wire::kVersion) {
-    wire::LongHeader answer;
-    answer.type = wire::LongType::kVersionNegotiation;
-    answer.to = long_packet->header.from;
-    answer.from = long_packet->header.to;
-    ++counters_.version_negotiations;
-    return send_long(from, answer);
+  const rpc::Stranger stranger = rpc::judge_stranger(datagram);
+  switch (stranger.wants) {
+    case rpc::Stranger::Wants::kNothing:
+      return void(++counters_.dropped);
+    case rpc::Stranger::Wants::kReset:
+      return send_reset(from, stranger.to);
+    case rpc::Stranger::Wants::kAnotherVersion:
+      ++counters_.version_negotiations;
+      return send_long(from, rpc::another_version(stranger.header));
+    case rpc::Stranger::Wants::kConnection:
+      return greet(now, from, datagram, ecn, stranger.header);
   }
-  greet(now, from, datagram, ecn, long_packet->header);
 }
 
 void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> datagram, std::uint8_t ecn,
@@ -78,13 +79,8 @@ void SimServerFront::greet(TimePoint now, SimAddress from, std::span<std::byte> 
   if (!tokens_.check(header.token, address, id, wall_clock(now))) {
     const auto token =
         tokens_.mint(crypto::AddressTokenKind::kRetry, address, header.to.bytes, wall_clock(now));
-    wire::LongHeader retry;
-    retry.type = wire::LongType::kRetry;
-    retry.to = header.from;
-    retry.from = header.to;
-    retry.token = token;
     ++counters_.retries;
-    return send_long(from, retry);
+    return send_long(from, rpc::retry_with(header, token));
   }
   // One client at a time: a second one has to wait until the first is gone.
   if (secure_ && !secure_->closed()) return void(++counters_.dropped);
@@ -110,6 +106,7 @@ void SimServerFront::follow_address(TimePoint now, SimAddress from, std::size_t 
 void SimServerFront::transmit(TimePoint now) {
   if (!secure_) return;
   std::array<std::byte, wire::kDatagramSizeMax> bytes;
+  if (route_.unproven() && secure_->established()) secure_->connection().hold_back();
   for (;;) {
     const bool unproven = route_.unproven();
     blocked_ = unproven && route_.budget() < wire::kDatagramSizeMin;
@@ -131,7 +128,7 @@ TimePoint SimServerFront::next_timeout(TimePoint now) const {
 
 void SimServerFront::welcome(TimePoint now) {
   secure_->connection().send_address_token(
-      tokens_.mint(crypto::AddressTokenKind::kFuture, address_bytes(route_.where()), {}, wall_clock(now)));
+      tokens_.mint(crypto::AddressTokenKind::kFuture, address_bytes(route_.trusted()), {}, wall_clock(now)));
   secure_->connection().send_reset_token(reset_token(secure_->own_id()));
 }
 
@@ -148,15 +145,10 @@ std::vector<std::byte> SimServerFront::reset_token(const wire::ConnectionIdBytes
   return {digest.begin(), digest.begin() + wire::kResetTokenSize};
 }
 
-void SimServerFront::send_reset(SimAddress to, const wire::ConnectionIdBytes& id, std::size_t cause_size) {
-  const auto token = reset_token(id);
-  if (cause_size <= wire::long_header_size(token.size())) return void(++counters_.dropped);
-  wire::LongHeader reset;
-  reset.type = wire::LongType::kReset;
-  reset.from = id;
-  reset.token = token;
+void SimServerFront::send_reset(SimAddress to, const wire::ConnectionIdBytes& unknown) {
+  const auto token = reset_token(unknown);
   ++counters_.resets;
-  send_long(to, reset);
+  send_long(to, rpc::reset_of(unknown, token));
 }
 
 void SimServerFront::send_long(SimAddress to, const wire::LongHeader& header) {

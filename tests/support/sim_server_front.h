@@ -1,6 +1,8 @@
 // A server's door in virtual time: strangers get a retry, a version negotiation, a reset or nothing;
-// who has proven an address gets a SecureConnection. Says the same as rpc/server_endpoint.cc, with an
-// address that is a number, for one client at a time.
+// who has proven an address gets a SecureConnection. What strangers get and where a client is are the real
+// server's types (rpc/strangers.h, rpc/client_route.h). The rest must do as rpc/server_shard*.cc do, with an
+// address that is a number, for one client at a time: welcome(), follow_address(), what an unproven address
+// is sent. It differs in that it takes no address on trust, and that its tokens name no port.
 #pragma once
 
 #include <functional>
@@ -51,7 +53,7 @@ class SimServerFront {
   void greet(TimePoint now, SimAddress from, std::span<std::byte> datagram, std::uint8_t ecn,
              const wire::LongHeader& header);
   void follow_address(TimePoint now, SimAddress from, std::size_t size);
-  void send_reset(SimAddress to, const wire::ConnectionIdBytes& id, std::size_t cause_size);
+  void send_reset(SimAddress to, const wire::ConnectionIdBytes& unknown);
   void send_long(SimAddress to, const wire::LongHeader& header);
   [[nodiscard]] std::vector<std::byte> reset_token(const wire::ConnectionIdBytes& id) const;
 

@@ -15,6 +15,7 @@
 #include "proto/io/clock.h"
 #include "proto/rpc/lane_policy.h"
 #include "proto/rpc/server_endpoint.h"
+#include "tests/support/sleeps.h"
 
 namespace tusk::rpc {
 namespace {
@@ -460,6 +461,29 @@ TEST_F(LanesTest, AllComeBackWhenTheServerIsRestarted) {
   ASSERT_TRUE(calls.wait());
   EXPECT_EQ(calls.ended_well(), calls.made());
   EXPECT_TRUE(has_connections(3));
+}
+
+// Laptops are asleep or away for days.
+TEST_F(LanesTest, AnOutageDoesNotWakeTheKeeperAllTheTime) {
+  start_server();
+  connect({.connections = 3, .limits = {.interval = 10ms}});
+  ASSERT_TRUE(has_connections(3));
+  endpoint_.reset();
+  BulkCalls calls(*channel_);  // by which it is noticed
+  for (const TimePoint end = io::now() + kLanesPatience;
+       channel_->stats().connections != 1 && io::now() < end;) {
+    calls.read(0);
+    be_quiet_for(20ms);
+  }
+  ASSERT_EQ(channel_->stats().connections, 1u);
+  be_quiet_for(2s);
+  const support::Sleeps before = support::sleeps_of_others();
+  be_quiet_for(3s);
+  // The main connection, which tries to come back, and the keeper, which looked 20 times a second.
+  EXPECT_LE(support::sleeps_since(before), 40u);
+  start_server(port_);
+  EXPECT_TRUE(has_connections(3));
+  EXPECT_TRUE(calls.wait());
 }
 
 TEST_F(LanesTest, ManyThreadsCallAndCancelWhileLanesComeAndGo) {

@@ -161,10 +161,39 @@ TEST_F(ConnectionTest, SaysWithHowManyItSharesWheneverThatChanges) {
   EXPECT_THAT(frames(), Contains("SETTINGS 1=8972 2=30000 3=3 5=1"));
 }
 
-TEST_F(ConnectionTest, SenselessNumbersOfFlowsEndNothing) {
-  receive({wire::SettingsFrame{{{5, 0}, {5, kVarintMax}}}});
-  settle();
-  EXPECT_FALSE(connection_.closed());
+// Of one's siblings, who is told what part one takes.
+struct PartHeard final : Siblings {
+  Others tell(const void*, const News& news) override {
+    part = news.part;
+    return {};
+  }
+  void leave(const void*) override {}
+  [[nodiscard]] Glance glance() const override { return {}; }
+
+  double part = 0;
+};
+
+// The part that a connection takes whose peer shares with so many; it has much to send.
+double part_taken(TimePoint now, std::uint64_t flows) {
+  Connection connection(Role::kServer, {}, now, 100ms);
+  const auto heard = std::make_shared<PartHeard>();
+  connection.meet(heard);
+  const Bytes settings = golden::encode(wire::SettingsFrame{{{5, flows}}});
+  connection.handle_packet(now, PacketNumber(0), settings, settings.size(), false);
+  Bytes payload(wire::kDatagramSizeMax);
+  while (connection.poll_packet(now, payload)) continue;
+  connection.open_exchange(copy_bytes(counting_bytes(10)), copy_bytes(Bytes(1 << 20)), {},
+                           wire::Priority::kBulk);
+  EXPECT_TRUE(connection.poll_packet(now + 1s, payload));
+  return heard->part;
+}
+
+TEST_F(ConnectionTest, SenselessNumbersOfFlowsAreBroughtIntoTheirLimits) {
+  EXPECT_EQ(part_taken(now_, 4), 1.0 / 4);
+  EXPECT_EQ(part_taken(now_, 0), 1.0);
+  EXPECT_EQ(part_taken(now_, wire::kFlowsMax), 1.0 / wire::kFlowsMax);
+  EXPECT_EQ(part_taken(now_, wire::kFlowsMax + 1), 1.0 / wire::kFlowsMax);
+  EXPECT_EQ(part_taken(now_, kVarintMax), 1.0 / wire::kFlowsMax);
 }
 
 TEST_F(ConnectionTest, UnknownSettingsAreIgnored) {
@@ -291,6 +320,24 @@ TEST_F(ClientConnectionTest, PingsSoonerWhileItWaitsForAnAnswer) {
   wait(2100ms);
   connection_.handle_timeout(now_);
   EXPECT_THAT(frames(), Contains("PING"));
+}
+
+TEST_F(ClientConnectionTest, PingsThreeTimesWithinThePeersIdleTimeout) {
+  settle();
+  receive({wire::SettingsFrame{{{2, 5'000}}}});
+  (void)packets();
+  for (const TimePoint begun = now_; now_ < begun + 30s;) {
+    const TimePoint sent_at = now_;
+    send_something();
+    wait(100ms);
+    acknowledge_all();
+    (void)packets();
+    EXPECT_LE(connection_.next_timeout() - sent_at, Duration(5s) / 3 + 1ms);
+    now_ = connection_.next_timeout();
+    connection_.handle_timeout(now_);
+    EXPECT_THAT(frames(), Contains("PING"));
+    ASSERT_FALSE(connection_.closed());
+  }
 }
 
 TEST_F(ConnectionTest, TheServerDoesNotPing) {

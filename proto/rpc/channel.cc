@@ -4,8 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
-#include <cerrno>
-#include <condition_variable>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -14,6 +12,8 @@
 #include "proto/io/clock.h"
 #include "proto/io/reactor.h"
 #include "proto/io/udp_socket.h"
+#include "proto/rpc/admission.h"
+#include "proto/rpc/channel_status.h"
 #include "proto/rpc/client_sender.h"
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
@@ -35,21 +35,6 @@ constexpr Duration kGoodbyePatience = 500ms;
 // What gets lost is sent again within a round trip or two; a thousand idle mounts are heard by the server
 // each.
 constexpr int kKeepAlivesPerLease = 2;
-
-// After these the same try would end the same way.
-bool is_final(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kFingerprintMismatch:
-    case ErrorCode::kTokenRefused:
-    case ErrorCode::kNoSuchExport:
-    case ErrorCode::kVersionMismatch:
-    case ErrorCode::kAuthenticationFailed:
-    case ErrorCode::kBadConfig:
-      return true;
-    default:
-      return false;
-  }
-}
 
 bool is_reset(std::span<const std::byte> datagram) {
   const auto parsed = wire::parse_long_header(datagram);
@@ -73,7 +58,7 @@ class ChannelOverUdp final : public Channel {
             [this] {
               if (auto* open = connection()) open->hold_back();
             }),
-        expected_key_(options_.server_fingerprint),
+        admission_(options_.server_fingerprint, options_.other_key_believed),
         outage_(options_.outage) {
     crypto::random_bytes(std::span(&id_begins_, 1));
   }
@@ -81,16 +66,17 @@ class ChannelOverUdp final : public Channel {
   ~ChannelOverUdp() override { close(); }
 
   Result<void> start();
-  Result<void> wait_until_attached();
-  [[nodiscard]] Error not_attached_in_time() const;
+  [[nodiscard]] Result<void> wait_until_attached() const { return status_.wait_until_attached(options_); }
 
   CallId call(CallRequest request, Completion done) override;
   void cancel(CallId id) override;
-  [[nodiscard]] schema::AttachReply attached() const override;
-  [[nodiscard]] crypto::Fingerprint server_fingerprint() const override;
-  [[nodiscard]] ChannelStats stats() const override;
-  [[nodiscard]] bool connected() const override { return connected_; }
-  [[nodiscard]] TimePoint confirmed() const override { return confirmed_; }
+  [[nodiscard]] schema::AttachReply attached() const override { return status_.attached(); }
+  [[nodiscard]] crypto::Fingerprint server_fingerprint() const override {
+    return status_.server_fingerprint();
+  }
+  [[nodiscard]] ChannelStats stats() const override { return status_.stats(); }
+  [[nodiscard]] bool connected() const override { return status_.connected(); }
+  [[nodiscard]] TimePoint confirmed() const override { return status_.confirmed(); }
   void change_outage_policy(OutagePolicy policy) override;
   void share_with(std::uint64_t flows) override;
   [[nodiscard]] Result<std::unique_ptr<Channel>> open_lane() override;
@@ -114,18 +100,6 @@ class ChannelOverUdp final : public Channel {
   void handle_other_key(const std::string& reason, TimePoint now);
   void handle_lost(ErrorCode code, const std::string& reason, TimePoint now);
   void pause(ErrorCode lost_by, TimePoint now);
-  // The server let us in once and will not any more, or is another one now. EACCES whatever it said: the
-  // ENOENT of a missing export would tell programs that their files do not exist.
-  [[nodiscard]] bool refused() const { return ever_attached_ && refusal_ && is_final(refusal_->code); }
-  [[nodiscard]] bool key_changed() const {
-    return refused() && refusal_->code == ErrorCode::kFingerprintMismatch;
-  }
-  [[nodiscard]] std::string refused_text() const {
-    return key_changed() ? "the server has another key than it had" : "the server refuses this mount";
-  }
-  [[nodiscard]] Error refused_error() const {
-    return {from_errno(EACCES), refused_text() + ": " + refusal_->context};
-  }
   void apply_outage_policy(TimePoint now);
   // All calls that do not outlive outages.
   void give_up(const Error& error);
@@ -166,9 +140,7 @@ class ChannelOverUdp final : public Channel {
   TimePoint resume_at_{};
   Duration pause_ = kPauseMin;
   TimePoint lost_at_{};
-  bool ever_attached_ = false;
-  std::optional<crypto::Fingerprint> expected_key_;  // nullopt: any, until one has let us in
-  std::optional<TimePoint> other_key_since_;         // shown without another one in between
+  Admission admission_;
   Error last_error_{ErrorCode::kUnreachable, ""};
   OutagePolicy outage_;
   Events events_;
@@ -183,21 +155,9 @@ class ChannelOverUdp final : public Channel {
   std::atomic<std::uint64_t> next_call_ = 1;
   std::atomic<std::uint64_t> sessions_ = 0;  // begun; whoever makes a call may know what is of the one before
   std::atomic<bool> ended_ = false;          // the thread is gone
-  std::atomic<bool> connected_ = false;
-  // Since when the server has owed us a packet; kNever: it does not.
-  std::atomic<TimePoint> silent_since_ = kNever;
-  std::atomic<TimePoint> confirmed_ = TimePoint::min();
+  std::mutex ending_;                        // between a look at that and a call's post
   std::once_flag closed_;
-
-  // Protects what other threads read; only the network thread writes, so it reads without.
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool attached_known_ = false;
-  std::optional<Error> failed_;
-  std::optional<Error> refusal_;  // what the server answered to the last attach, if not a welcome
-  schema::AttachReply attach_reply_;
-  crypto::Fingerprint fingerprint_;
-  ChannelStats stats_;
+  ChannelStatus status_;
 };
 
 // ---------------------------------------------------------------- starting and ending
@@ -214,30 +174,15 @@ Result<void> ChannelOverUdp::start() {
   return {};
 }
 
-Result<void> ChannelOverUdp::wait_until_attached() {
-  std::unique_lock lock(mutex_);
-  const bool settled = changed_.wait_for(lock, options_.connect_timeout,
-                                         [this] { return attached_known_ || failed_.has_value(); });
-  if (failed_) return std::unexpected(*failed_);
-  if (!settled) return std::unexpected(not_attached_in_time());
-  return {};
-}
-
-// With the mutex held. A server that answers, but with something that may pass, is not out of reach.
-Error ChannelOverUdp::not_attached_in_time() const {
-  const std::string patience = " within " + std::to_string(options_.connect_timeout.count()) + " s";
-  if (refusal_)
-    return {refusal_->code, options_.host + " did not let us in" + patience + ": " + refusal_->context};
-  return {ErrorCode::kUnreachable,
-          "no answer from " + options_.host + " on UDP port " + std::to_string(options_.port) + patience};
-}
-
 void ChannelOverUdp::close() {
   std::call_once(closed_, [this] {
     if (!thread_.joinable()) return;
     reactor_->post([this] { begin_close(); });
     thread_.join();
-    ended_ = true;
+    {
+      const std::lock_guard lock(ending_);
+      ended_ = true;
+    }
     timer_.reset();
     // What was posted behind the end runs here, to be refused.
     reactor_->stop();
@@ -254,12 +199,7 @@ void ChannelOverUdp::begin_close() {
 
 void ChannelOverUdp::leave(const Error& error) {
   if (state_ != State::kLeaving) state_ = State::kEnded;
-  {
-    const std::lock_guard lock(mutex_);
-    failed_ = error;
-    stats_.over = true;
-    changed_.notify_all();
-  }
+  status_.note_failure(error);
   calls_.fail_all(error);
 }
 
@@ -269,13 +209,14 @@ void ChannelOverUdp::receive() {
   const TimePoint now = io::now();
   socket_.receive(batch_, [&](const io::Datagram& datagram) {
     // Whoever it claims to come from: what authenticates is the server's. A reset shows no more than a token.
-    if (is_reset(datagram.bytes) && datagram.from != addresses_[address_]) return;
+    const io::Address& server = addresses_[address_];
+    if (is_reset(datagram.bytes) && !server.is_wildcard() && datagram.from != server) return;
     if (secure_) secure_->handle_datagram(now, datagram.bytes, datagram.ecn);
   });
 }
 
 void ChannelOverUdp::connect(TimePoint now) {
-  SecureConnection::ClientOptions options{*options_.identity, expected_key_, address_token_, {}};
+  SecureConnection::ClientOptions options{*options_.identity, admission_.expected_key(), address_token_, {}};
   crypto::random_bytes(std::as_writable_bytes(std::span(&options.config.seed, 1)));
   options.config.draw_secret = crypto::random_number;
   options.original_id_begins = id_begins_;
@@ -298,7 +239,7 @@ void ChannelOverUdp::settle() {
   if (secure_) {
     if (secure_->next_timeout() <= now) secure_->handle_timeout(now);
     // Before the events: who is told of an answer may ask at once, and the server has just spoken.
-    silent_since_ = owed_since(now);
+    status_.note_silence(owed_since(now));
     note_confirmed();
     handle_events(now);
     if (secure_) transmit_now(now);
@@ -308,7 +249,7 @@ void ChannelOverUdp::settle() {
   if (state_ == State::kHandshaking && now - state_since_ > kHandshakePatience)
     handle_lost(ErrorCode::kUnreachable, "no answer to the handshake", now);
   apply_outage_policy(now);
-  silent_since_ = owed_since(now);
+  status_.note_silence(owed_since(now));
   if (now - stats_at_ > 100ms) {
     stats_at_ = now;
     publish_stats(state_ == State::kReady);
@@ -356,7 +297,7 @@ void ChannelOverUdp::handle_event(transport::Event& event, TimePoint now) {
     handle_pushed(*request);
   } else if (const auto* closed = std::get_if<transport::Closed>(&event)) {
     const bool other_key = closed->code == ErrorCode::kFingerprintMismatch && state_ == State::kHandshaking;
-    if (other_key && ever_attached_) return handle_other_key(closed->reason, now);
+    if (other_key && admission_.ever_let_in()) return handle_other_key(closed->reason, now);
     handle_lost(closed->code, closed->reason, now);
   } else if (auto* token = std::get_if<transport::AddressTokenArrived>(&event)) {
     address_token_ = std::move(token->token);
@@ -371,13 +312,12 @@ void ChannelOverUdp::attach() {
   // A server unpacks nothing for those it does not know yet.
   const Result<SharedBytes> header = encode_message(request, Packing::kNever);
   TUSK_CHECK(header.has_value());
-  other_key_since_.reset();
+  admission_.handle_expected_key();
   if (flows_ > 1) secure_->connection().share_with(flows_);
   attach_exchange_ = secure_->connection().open_exchange(*header, {}, {}, wire::Priority::kInteractive);
   state_ = State::kAttaching;
   state_since_ = io::now();
-  const std::lock_guard lock(mutex_);
-  fingerprint_ = secure_->peer_fingerprint();
+  status_.note_key(secure_->peer_fingerprint());
 }
 
 void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived, TimePoint now) {
@@ -393,23 +333,16 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
   state_ = State::kReady;
   state_since_ = now;
   pause_ = kPauseMin;
-  {
-    const std::lock_guard lock(mutex_);
-    refusal_.reset();
-    attach_reply_ = reply.attach();
-    attached_known_ = true;
-    changed_.notify_all();
-  }
+  status_.note_attached(reply.attach());
   // While a lease lasts the server must hear from us in time, whether we want something or not.
   if (reply.attach().lease_ms() > 0)
     secure_->connection().keep_alive_at_least_every(std::chrono::milliseconds(reply.attach().lease_ms()) /
                                                     kKeepAlivesPerLease);
-  if (ever_attached_) {
+  if (admission_.ever_let_in()) {
     ++reconnects_;
     if (events_.reattached) events_.reattached(reply.attach());
   }
-  ever_attached_ = true;
-  expected_key_ = secure_->peer_fingerprint();
+  admission_.handle_welcome(secure_->peer_fingerprint());
   if (!reply.attach().resumed()) ++sessions_;
   calls_.start_all(secure_->connection(), reply.attach().resumed());
   publish_stats(true);
@@ -442,42 +375,34 @@ void ChannelOverUdp::answer_push(wire::ExchangeId exchange, std::uint64_t number
 // Only of a connection whose attach has told which leases there are.
 void ChannelOverUdp::note_confirmed() {
   if (state_ != State::kReady || connection() == nullptr) return;
-  if (const auto sent = connection()->sent_packets().newest_confirmed())
-    confirmed_ = std::max(confirmed_.load(), *sent);
+  if (const auto sent = connection()->sent_packets().newest_confirmed()) status_.note_confirmed(*sent);
 }
 
 // Believed because the server is authenticated by now: what fails before could be anybody's forgery, and
 // is only waited out (but for handle_other_key()).
 void ChannelOverUdp::handle_refused(const Error& refusal, TimePoint now) {
-  {
-    const std::lock_guard lock(mutex_);
-    refusal_ = refusal;
-  }
-  handle_lost(is_final(refusal.code) ? refusal.code : ErrorCode::kUnreachable, refusal.context, now);
-  if (refused()) give_up(refused_error());
+  admission_.handle_refusal(refusal);
+  status_.note_refused(refusal);
+  handle_lost(Admission::is_final(refusal.code) ? refusal.code : ErrorCode::kUnreachable, refusal.context,
+              now);
+  if (admission_.refused()) give_up(admission_.refused_error());
 }
 
-// A server that was set up anew never has the old key again: to wait for that is to hang. A forger on the
-// path, who could cut it as well, gains that programs fail instead of waiting.
 void ChannelOverUdp::handle_other_key(const std::string& reason, TimePoint now) {
-  if (!other_key_since_) other_key_since_ = now;
-  if (now - *other_key_since_ < options_.other_key_believed)
+  const bool known = admission_.key_changed();
+  if (!admission_.handle_other_key(printable(reason), now))
     return handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
-  const bool news = !key_changed();
-  {
-    const std::lock_guard lock(mutex_);
-    refusal_ = Error{ErrorCode::kFingerprintMismatch, printable(reason)};
-  }
-  if (news)
+  status_.note_refused(*admission_.refusal());
+  if (!known)
     spdlog::error(
         "{} has another key than it had: {}. Either it was set up anew: then unmount, and mount with a new "
         "URL "
         "(tuskd share or tuskd token prints it); or somebody is in between. Until the old key is back "
         "programs "
         "get EACCES",
-        options_.host, refusal_->context);
+        options_.host, admission_.refusal()->context);
   handle_lost(ErrorCode::kFingerprintMismatch, reason, now);
-  give_up(refused_error());
+  give_up(admission_.refused_error());
 }
 
 void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, TimePoint now) {
@@ -495,9 +420,10 @@ void ChannelOverUdp::handle_lost(ErrorCode code, const std::string& reason, Time
   publish_stats(false);
   if (lane()) return leave({ErrorCode::kConnectionLost, last_error_.message()});
   // A server that never let us in says so once; later refusals may be taken back.
-  if (is_final(code) && !ever_attached_) return leave(last_error_);
-  if (ever_attached_)
-    spdlog::warn("{} ({}), trying again", refused() ? refused_text() : "the server is out of reach",
+  if (Admission::is_final(code) && !admission_.ever_let_in()) return leave(last_error_);
+  if (admission_.ever_let_in())
+    spdlog::warn("{} ({}), trying again",
+                 admission_.refused() ? admission_.refused_text() : "the server is out of reach",
                  last_error_.message());
   pause(code, now);
 }
@@ -507,17 +433,17 @@ void ChannelOverUdp::pause(ErrorCode lost_by, TimePoint now) {
   state_ = State::kPausing;
   state_since_ = now;
   resume_at_ = now + (lost_by == ErrorCode::kServerRestarted ? Duration(1ms) : pause_);
-  pause_ = std::min(pause_ * 2, refused() ? kRefusedPauseMax : kPauseMax);
+  pause_ = std::min(pause_ * 2, admission_.refused() ? kRefusedPauseMax : kPauseMax);
 }
 
 TimePoint ChannelOverUdp::unreachable_since(TimePoint now) const {
   // Not since the last packet: nobody sends any while there is nothing to say.
   if (state_ == State::kReady) return owed_since(now);
-  return ever_attached_ ? lost_at_ : kNever;
+  return admission_.ever_let_in() ? lost_at_ : kNever;
 }
 
 void ChannelOverUdp::apply_outage_policy(TimePoint now) {
-  if (!outage_.fail_after || calls_.count() == 0 || !ever_attached_) return;
+  if (!outage_.fail_after || calls_.count() == 0 || !admission_.ever_let_in()) return;
   const TimePoint since = unreachable_since(now);
   if (since == kNever || now - since < *outage_.fail_after) return;
   // Its own path may be all that is gone: its calls go on over the main connection, which has the last word.
@@ -557,10 +483,6 @@ bool adds_up(const schema::Request& request) {
 
 CallId ChannelOverUdp::call(CallRequest request, Completion done) {
   const CallId id(next_call_++);
-  if (ended_) {
-    done(fail(ErrorCode::kPeerClosed, "the mount is closed"));
-    return id;
-  }
   const std::uint64_t sessions =
       sessions_;  // before it is renewed: if there is another one by then, once more
   if (request.renew) request.renew(request.message);
@@ -570,15 +492,19 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
                 once = adds_up(request.message), lasting = request.outlives_outages,
                 renew = std::move(request.renew), done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
-    if (state_ == State::kEnded) return done(std::unexpected(*failed_));
+    if (state_ == State::kEnded) return done(std::unexpected(*status_.failure()));
     if (state_ == State::kLeaving) return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
-    if (refused() && !lasting) return done(std::unexpected(refused_error()));
+    if (admission_.refused() && !lasting) return done(std::unexpected(admission_.refused_error()));
     calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once,
                     lasting, std::move(renew)});
     if (sessions != sessions_) calls_.renew(id);
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
-  reactor_->post(std::move(start));
+  {
+    const std::lock_guard lock(ending_);
+    if (!ended_) return reactor_->post(std::move(start)), id;
+  }
+  start();  // with nobody else on the thread's state any more, to be refused
   return id;
 }
 
@@ -586,18 +512,7 @@ void ChannelOverUdp::cancel(CallId id) {
   reactor_->post([this, id] { calls_.cancel(id, connection()); });
 }
 
-schema::AttachReply ChannelOverUdp::attached() const {
-  const std::lock_guard lock(mutex_);
-  return attach_reply_;
-}
-
-crypto::Fingerprint ChannelOverUdp::server_fingerprint() const {
-  const std::lock_guard lock(mutex_);
-  return fingerprint_;
-}
-
 void ChannelOverUdp::publish_stats(bool connected) {
-  connected_ = connected;
   ChannelStats stats;
   const std::string address = addresses_[address_].to_string();
   if (secure_ && secure_->established()) static_cast<PathStats&>(stats) = path_stats(*secure_, address);
@@ -608,35 +523,25 @@ void ChannelOverUdp::publish_stats(bool connected) {
   stats.own_key = options_.identity->fingerprint();
   stats.network_cpu = io::cpu_time_of_this_thread();
   stats.over = state_ == State::kEnded;
-  stats.refused = refused();
-  stats.key_changed = key_changed();
+  stats.refused = admission_.refused();
+  stats.key_changed = admission_.key_changed();
   if (stats.refused)
-    stats.down_because = refusal_->context;
+    stats.down_because = admission_.refusal()->context;
   else if (!connected)
     stats.down_because = last_error_.message();
-  const std::lock_guard lock(mutex_);
-  stats_ = std::move(stats);
+  status_.publish(std::move(stats));
 }
 
 // Calls in flight are no sign: one that waits for a lock may wait for ever, from a server in good health.
 // What it owes at once are acknowledgements.
 TimePoint ChannelOverUdp::owed_since(TimePoint now) const {
-  if (refused() || !ever_attached_) return kNever;
+  if (admission_.refused() || !admission_.ever_let_in()) return kNever;
   if (state_ != State::kReady) return lost_at_;
   const transport::Connection& open = secure_->connection();
   const bool owes = open.sent_packets().in_flight() > 0 || open.sent_packets().probes_unanswered() > 0;
   if (!owes) return kNever;
-  const TimePoint before = silent_since_;
+  const TimePoint before = status_.silent_since();
   return before == kNever ? now : std::max(before, open.last_received());
-}
-
-ChannelStats ChannelOverUdp::stats() const {
-  const TimePoint silent_since = silent_since_;
-  const std::lock_guard lock(mutex_);
-  ChannelStats stats = stats_;
-  // Reckoned here: the network thread may sleep for seconds while nothing comes.
-  stats.silent = silent_since == kNever ? Duration(0) : std::max(io::now() - silent_since, Duration(0));
-  return stats;
 }
 
 void ChannelOverUdp::change_outage_policy(OutagePolicy policy) {

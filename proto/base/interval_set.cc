@@ -1,5 +1,7 @@
 #include "proto/base/interval_set.h"
 
+#include <utility>
+
 namespace tusk {
 namespace {
 
@@ -45,23 +47,25 @@ std::uint64_t IntervalSet::add(std::uint64_t begin, std::uint64_t end) {
 std::uint64_t IntervalSet::remove(std::uint64_t begin, std::uint64_t end) {
   if (begin >= end) return 0;
   std::uint64_t removed = 0;
-  Iterator at = first_touching(intervals_, begin);
-  while (at != intervals_.end() && at->begin < end) {
-    const Interval old = *at;
-    const Interval left{old.begin, std::min(old.end, begin)};
-    const Interval right{std::max(old.begin, end), old.end};
-    removed += old.size() - (left.empty() ? 0 : left.size()) - (right.empty() ? 0 : right.size());
-    if (left.empty() && right.empty()) {
-      at = intervals_.erase(at);
-    } else if (right.empty()) {
-      *at++ = left;
-    } else if (left.empty()) {
-      *at++ = right;
-    } else {
-      *at = left;
-      at = intervals_.insert(at + 1, right) + 1;
+  Iterator first = first_touching(intervals_, begin);
+  if (first != intervals_.end() && first->begin < begin) {
+    // What lies before stays.
+    const std::uint64_t old_end = std::exchange(first->end, begin);
+    if (old_end > end) {
+      intervals_.insert(first + 1, {end, old_end});
+      return end - begin;
     }
+    removed = old_end - begin;
+    ++first;
   }
+  Iterator last = first;
+  for (; last != intervals_.end() && last->end <= end; ++last) removed += last->size();
+  if (last != intervals_.end() && last->begin < end) {
+    removed += end - last->begin;
+    last->begin = end;
+  }
+  // All at once: one by one each would move all that follow.
+  intervals_.erase(first, last);
   return removed;
 }
 

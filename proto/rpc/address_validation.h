@@ -36,8 +36,8 @@ class AddressValidation {
   // For its next connection, from the same address and any port.
   [[nodiscard]] std::vector<std::byte> future_token(const io::Address& to) const;
   // `bound_to`: what the socket listens on, with its port. It stays the same across restarts, and no other
-  // server of this key on this machine has it: nobody can ask that one for this one's tokens (RFC 9000
-  // §21.11).
+  // server of this key in this network namespace has it: nobody can ask that one for this one's tokens (RFC
+  // 9000 §21.11).
   [[nodiscard]] std::vector<std::byte> reset_token(const wire::ConnectionIdBytes& id,
                                                    const io::Address& bound_to) const;
 

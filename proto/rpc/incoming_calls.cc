@@ -99,6 +99,7 @@ class Incoming final : public IncomingCall {
       error.set_message(header.error().context);
       header = encode_message(error);
       body = {};
+      entry.reset();
     }
     Answer answer{exchange_, std::move(*header), std::move(body), std::move(entry)};
     route_->post([send = send_, answer = std::move(answer)]() mutable { send(std::move(answer)); });

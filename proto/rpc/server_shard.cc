@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "proto/io/clock.h"
 #include "proto/rpc/path_stats.h"
@@ -61,7 +62,12 @@ Result<void> ServerShard::start() {
     TUSK_TRY(reactor_->watch_readable(sockets_[i].fd(), [this, i] { receive(i); }));
   reactor_->on_idle([this] { settle(); });
   ++commons_.unfinished;
-  thread_ = std::thread([this] { reactor_->run(); });
+  try {
+    thread_ = std::thread([this] { reactor_->run(); });
+  } catch (const std::system_error& error) {
+    --commons_.unfinished;
+    return fail(ErrorCode::kLimitExceeded, std::string("no thread for a shard: ") + error.what());
+  }
   return {};
 }
 

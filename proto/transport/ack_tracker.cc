@@ -20,8 +20,9 @@ bool AckTracker::is_new(wire::PacketNumber number) const {
 void AckTracker::record(TimePoint now, wire::PacketNumber number, bool ack_eliciting, bool congestion_mark) {
   oldest_untold_ = std::min(oldest_untold_, number.value());
   received_.add(number.value(), number.value() + 1);
+  // Some at once: to forget one moves all others.
   if (received_.intervals().size() > kRangesMax)
-    raise_floor(wire::PacketNumber(received_.intervals()[1].begin));
+    raise_floor(wire::PacketNumber(received_.intervals()[kRangesMax / kForgottenPart].begin));
   if (number.value() >= next_) {
     next_ = number.value() + 1;
     largest_at_ = now;

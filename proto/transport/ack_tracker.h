@@ -22,6 +22,7 @@ class AckTracker {
   static constexpr Duration kDelayMax = 25ms;
   // Ranges beyond this are forgotten, oldest first: a peer that never raises its floor costs no memory.
   static constexpr std::size_t kRangesMax = 8192;
+  static constexpr std::size_t kForgottenPart = 8;  // of them
   // An acknowledgement tells what came since the one before the last (that may be lost) and so many of the
   // newest ranges, all that a frame holds only each so many times: the others have been said before, and thin
   // return channels carry little else.

@@ -146,14 +146,15 @@ void BackgroundController::learn_loss() {
   const auto sent = static_cast<double>(round_acked_ + round_lost_);
   if (sent <= 0 || state_ != State::kSteady) return;
   const bool test = std::exchange(tests_, false);
+  const bool suspected = loss_.suspects();
   lost_ = static_cast<double>(round_lost_) / sent;
   loss_.end_round({.lost = lost_,
                    .packets = sent / kDatagram,
                    .test = test,
                    .judged = rounds_in_state_ > kBlind,
                    .queue_short = true,
-                   .more = policed_.passes_more(rate_)});
-  if (test && loss_.content()) policed_.learn(before_test_);
+                   .harmless = policed_.speaks_against(rate_, false)});
+  if (test && suspected && loss_.content()) policed_.learn(before_test_);
   if (!loss_.policed()) policed_.forget();
 }
 

@@ -20,7 +20,7 @@ constexpr Duration kRateIntervalMin = 50ms;
 constexpr Duration kReceiveRateKept = 10s;
 constexpr double kReceiveRateWeight = 1.0 / 4;
 constexpr Duration kKeepAliveWaiting = 2s;
-// So often a client is heard within the peer's idle timeout: two pings may get lost.
+// So often a client is heard before either side forgets the connection: two pings may get lost.
 constexpr int kKeepAlivesPerIdleTimeout = 3;
 constexpr Duration kPingTogether = 250ms;
 // For a goodbye that cannot go out, because an unproven address may get no more.
@@ -369,8 +369,8 @@ Duration Connection::challenge_patience() const {
 Duration Connection::keep_alive() const {
   // Who waits for an answer wants to know soon that none can come.
   const Duration waiting = exchanges_.open_count() > 0 ? kKeepAliveWaiting : config_.keep_alive;
-  return std::min(
-      {config_.keep_alive, waiting, keep_alive_max_, peer_idle_timeout_ / kKeepAlivesPerIdleTimeout});
+  const Duration forgotten_after = std::min(config_.idle_timeout, peer_idle_timeout_);
+  return std::min({waiting, keep_alive_max_, forgotten_after / kKeepAlivesPerIdleTimeout});
 }
 
 // Of many clients that are idle each would wake the server up by itself. So they ping a little sooner, when

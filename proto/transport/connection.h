@@ -175,7 +175,8 @@ class Connection {
   [[nodiscard]] std::size_t open_exchanges() const { return exchanges_.open_count(); }
   [[nodiscard]] std::size_t served_exchanges() const { return exchanges_.served_count(); }
   [[nodiscard]] std::size_t answered_exchanges() const { return exchanges_.answered_count(); }
-  // What a peer makes us hold: its requests and their answers, and what was sent only to acknowledge.
+  // What a peer makes us hold, but for the bodies of requests and answers: those who allocate them count
+  // them.
   [[nodiscard]] ByteCount held_bytes() const { return exchanges_.served_bytes() + sent_.bare_bytes(); }
   [[nodiscard]] const SentPackets& sent_packets() const { return sent_; }
   [[nodiscard]] const CongestionController& congestion() const { return *congestion_; }

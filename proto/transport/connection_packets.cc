@@ -136,14 +136,15 @@ void Connection::note_app_limited(TimePoint now) {
 }
 
 Connection::Packet Connection::finish(TimePoint now, Assembly& assembly) {
-  const bool eliciting = !assembly.frames.empty();
-  if (eliciting) skip_now_and_then();
+  const bool tracked = !assembly.frames.empty();
+  if (tracked) skip_now_and_then();
   const std::size_t payload_size = assembly.writer.written() + assembly.tail.size();
   const Packet packet{sent_.next_number(), payload_size, false, assembly.tail};
   const auto size = static_cast<std::uint32_t>(packet.payload_size + kOverhead);
-  if (eliciting && sent_.in_flight() == 0) last_progress_ = now;
+  if (tracked && sent_.in_flight() == 0) last_progress_ = now;
   sent_.record(now, size, assembly.frames, sent_.delivered() < app_limited_until_);
-  if (eliciting) {
+  if (!tracked) sent_.forget_settled(now, rtt_);
+  if (tracked) {
     if (idle_since_) {
       idle_ += now - *std::exchange(idle_since_, std::nullopt);
       if (exchanges_.unsent_bytes() >= kDemand) congestion_->handle_demand(now, rtt_);

@@ -195,12 +195,13 @@ void ModelController::learn_carried(TimePoint now) {
 
 void ModelController::learn_loss() {
   if (contention_.insists() || state_ != State::kSteady) return;
-  loss_.end_round({.lost = tally_.loss(),
-                   .packets = tally_.packets(packet()),
-                   .test = rounds_in_state_ == 1,
-                   .judged = rounds_in_state_ > kBlindRounds,
-                   .queue_short = queue_short(),
-                   .more = policed_.passes_more(rate_.newest())});
+  loss_.end_round(
+      {.lost = tally_.loss(),
+       .packets = tally_.packets(packet()),
+       .test = rounds_in_state_ == 1,
+       .judged = rounds_in_state_ > kBlindRounds,
+       .queue_short = queue_short(),
+       .harmless = policed_.speaks_against(rate_.newest(), round_queue_.queue() >= own_queue() / 2)});
 }
 
 void ModelController::learn_buffer(TimePoint now) {

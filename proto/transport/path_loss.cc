@@ -27,7 +27,7 @@ constexpr int kContentRoundsMax = 64;
 void PathLoss::end_round(const Round& round) {
   if (round.packets < kPacketsMin) {
     if (round.test) forget_suspicion();  // the test told nothing
-    if (round.lost <= 0 && round.more) end_harmless_round();
+    if (round.lost <= 0 && round.harmless) end_harmless_round();
     return;
   }
   const double lost = std::min(round.lost, kOwnMax);
@@ -49,7 +49,7 @@ void PathLoss::end_round(const Round& round) {
   // may be a policer's or our own doing, of which all would be believed at once, and none suspected any more.
   rounds_ = std::min(rounds_ + 1, kRoundsMax);
   own_ += (lost - own_) / (lost < kBelievedAtOnce ? rounds_ : kRoundsMax);
-  if (round.more) end_harmless_round();
+  if (round.harmless) end_harmless_round();
 }
 
 void PathLoss::end_harmless_round() {

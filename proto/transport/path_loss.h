@@ -22,7 +22,7 @@ class PathLoss {
     bool test = false;         // they were sent at no more than is delivered
     bool judged = true;        // they were sent as they are sent now
     bool queue_short = false;  // so loss is no full buffer
-    bool more = true;          // was delivered than what a policer is known to let pass
+    bool harmless = true;      // speaks against a policer, if no more is lost
   };
 
   void end_round(const Round& round);

@@ -45,8 +45,10 @@ class PolicedRate {
     const double back = std::min(kGrowthBack * round.window, rate_ * round.round_trip);
     return std::max(round.content ? passed * round.window : next, back);
   }
-  // Only such a round tells that there is no policer.
-  [[nodiscard]] bool passes_more(double delivered) const { return delivered > kMore * rate_; }
+  // Only such a round tells that there is no policer: more passes, or as much, and waits in a `queue`.
+  [[nodiscard]] bool speaks_against(double delivered, bool queue) const {
+    return delivered > kMore * rate_ || (queue && delivered > rate_ / kMore);
+  }
 
  private:
   static constexpr double kMuch = 0.01;

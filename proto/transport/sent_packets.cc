@@ -72,7 +72,6 @@ bool SentPackets::handle_ack(TimePoint now, const wire::AckFrame& ack, RttEstima
   outcome.event.now = now;
   outcome.event.prior_in_flight = in_flight_;
   outcome.event.datagram_size = watched_size_;
-  swallowed_told_ = false;
   const std::uint64_t old_next = ack_next_;
 
   std::optional<std::uint64_t> newest;  // highest number acknowledged just now
@@ -222,8 +221,10 @@ void SentPackets::lose(TimePoint now, std::uint64_t number, Outcome& outcome) {
   --outstanding_;
   append_frames(packet, outcome.lost);
   if (packet.mtu_probe) return;
-  if (packet.size >= watched_size_ && number >= watched_acked_next_ && !std::exchange(swallowed_told_, true))
+  if (packet.size >= watched_size_ && number >= std::max(watched_acked_next_, swallowed_next_)) {
     outcome.full_size_swallowed = true;
+    swallowed_next_ = next_number().value();
+  }
   ++lost_total_;
   lost_in_round_ = true;
   ++outcome.event.lost_packets;
@@ -247,7 +248,9 @@ void SentPackets::forget_settled(TimePoint now, const RttEstimator& rtt) {
     if (oldest.state == State::kSkipped && base_ >= ack_next_) break;
     pop_oldest();
   }
-  if (base_ != old_base) acked_.remove(0, base_);
+  // Not each time: that moves all that stay.
+  if (base_ != old_base && !acked_.empty() && acked_.intervals()[acked_.intervals().size() / 2].begin < base_)
+    acked_.remove(0, base_);
 }
 
 bool SentPackets::handle_timeout(TimePoint now, const RttEstimator& rtt, Outcome& outcome) {

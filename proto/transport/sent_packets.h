@@ -107,8 +107,13 @@ class SentPackets {
   // The receiver may forget everything below.
   [[nodiscard]] wire::PacketNumber floor() const { return wire::PacketNumber(base_); }
 
-  // Records the packet next_number(). `frames` empty: not ack-eliciting, only the number is used up.
+  // Records the packet next_number(). `frames` empty: it is not tracked, only the number is used up: it asks
+  // for nothing, or nobody waits for it.
   void record(TimePoint now, std::uint32_t size, std::vector<SentFrame>& frames, bool app_limited);
+
+  // Forgets the oldest packets, as far as nothing more is to be learnt of them. An acknowledgement does so,
+  // too.
+  void forget_settled(TimePoint now, const RttEstimator& rtt);
 
   // Leaves the number next_number() out.
   void skip() { packets_.emplace_back().state = State::kSkipped; }
@@ -134,8 +139,8 @@ class SentPackets {
   [[nodiscard]] std::optional<TimePoint> newest_confirmed() const { return newest_confirmed_; }
 
   [[nodiscard]] ByteCount in_flight() const { return in_flight_; }
-  // Memory that is held for packets of which nothing is to become known, behind one that is under way. A peer
-  // that acknowledges nothing else decides how long.
+  // Memory that is held for packets that are not tracked, behind one that is. A peer that acknowledges
+  // nothing else decides how long.
   [[nodiscard]] ByteCount bare_bytes() const { return bare_ * sizeof(SentPacket); }
   [[nodiscard]] ByteCount delivered() const { return delivered_; }
   [[nodiscard]] int probes_unanswered() const { return probe_count_; }
@@ -156,7 +161,6 @@ class SentPackets {
   void detect_losses(TimePoint now, const RttEstimator& rtt, Outcome& outcome);
   void lose(TimePoint now, std::uint64_t number, Outcome& outcome);
   void pop_oldest();
-  void forget_settled(TimePoint now, const RttEstimator& rtt);
   [[nodiscard]] Duration loss_delay(const RttEstimator& rtt) const;
 
   std::deque<SentPacket> packets_;  // by number, from base_
@@ -190,7 +194,8 @@ class SentPackets {
 
   std::uint32_t watched_size_ = 0;
   std::uint64_t watched_acked_next_ = 0;  // one past the largest full-size packet acknowledged
-  bool swallowed_told_ = false;           // since the last acknowledgement
+  // From this number on a loss tells anew: those of one burst are one reason for doubt.
+  std::uint64_t swallowed_next_ = 0;
 };
 
 }  // namespace tusk::transport

@@ -9,6 +9,7 @@ can never exceed the limit, rate x (1 - loss) x payload / MTU: a figure that doe
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -91,13 +92,13 @@ def trickle(wan):
                 for end, peer in ends:
                     end.sendto(b"", peer)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(run)
+            try:
+                yield
+            finally:
+                done.set()
+            sending.result()  # or what ended it before
 
 
 def round_trips():

@@ -27,7 +27,7 @@ class PolicedRateTest : public testing::Test {
 TEST_F(PolicedRateTest, WhereNothingIsKnownTheLawHolds) {
   PolicedRate unknown;
   EXPECT_DOUBLE_EQ(unknown.end_round(round(1e6, 3e6, false)), 3e6);
-  EXPECT_TRUE(unknown.passes_more(1));
+  EXPECT_TRUE(unknown.speaks_against(1, false));
   rate_.forget();
   EXPECT_DOUBLE_EQ(rate_.end_round(round(1e6, 3e6, false)), 3e6);
 }
@@ -83,8 +83,14 @@ TEST_F(PolicedRateTest, TriesMoreByLittle) {
 }
 
 TEST_F(PolicedRateTest, ARoundOfNoMoreTellsNothing) {
-  EXPECT_FALSE(rate_.passes_more(5.1e6));
-  EXPECT_TRUE(rate_.passes_more(5.3e6));
+  EXPECT_FALSE(rate_.speaks_against(5.1e6, false));
+  EXPECT_TRUE(rate_.speaks_against(5.3e6, false));
+}
+
+// It drops: what waits is in the buffer of a line that carries just as much.
+TEST_F(PolicedRateTest, WhereAsMuchPassesAndWaitsThereIsNoPolicer) {
+  EXPECT_TRUE(rate_.speaks_against(5e6, true));
+  EXPECT_FALSE(rate_.speaks_against(4e6, true)) << "a queue of somebody else's, elsewhere";
 }
 
 }  // namespace

@@ -289,6 +289,31 @@ TEST_F(SentPacketsTest, AFullSizePacketThatArrivedTellsThatEarlierLossesWereChan
   EXPECT_TRUE(outcome_.full_size_swallowed);
 }
 
+// Each has a timer of its own, and small packets are acknowledged between them.
+TEST_F(SentPacketsTest, ABurstThatVanishesIsReportedOnce) {
+  know_round_trip(100ms);
+  sent_.watch_size(1472);
+  std::vector<std::uint64_t> small;
+  for (int i = 0; i < 3; ++i, now_ += 3ms) {
+    send(1472);
+    small.push_back(send(100));
+  }
+  wait(91ms);
+  int reported = 0;
+  for (const std::uint64_t number : small) {
+    ASSERT_TRUE(ack(number));
+    reported += outcome_.full_size_swallowed;
+    now_ = std::max(now_, sent_.next_timeout(rtt_));
+    timeout();
+    reported += outcome_.full_size_swallowed;
+  }
+  EXPECT_EQ(sent_.lost_total(), 3u);
+  EXPECT_EQ(reported, 1);
+  send(1472);
+  answer_the_last_and_give_up_the_rest(send(100));
+  EXPECT_TRUE(outcome_.full_size_swallowed) << "a later one";
+}
+
 TEST_F(SentPacketsTest, LostProbesOfTheMtuAreNotSwallowedPackets) {
   know_round_trip(100ms);
   sent_.watch_size(1472);
@@ -418,6 +443,19 @@ TEST_F(SentPacketsTest, BarePacketsAreNeverLostAndHoldNoFloor) {
 TEST_F(SentPacketsTest, AThousandBarePacketsAreForgotten) {
   for (int i = 0; i < 1000; ++i) send_bare();
   EXPECT_GE(sent_.floor().value(), 998u);
+}
+
+// What was lost is remembered for some round trips, and then nothing comes any more that is acknowledged.
+TEST_F(SentPacketsTest, BarePacketsBehindOneThatWasLostAreForgotten) {
+  know_round_trip(10ms);
+  send();
+  answer_the_last_and_give_up_the_rest(send());
+  for (int i = 0; i < 1000; ++i) {
+    wait(1ms);
+    send_bare();
+    sent_.forget_settled(now_, rtt_);
+  }
+  EXPECT_LE(sent_.bare_bytes(), 100 * sizeof(SentPacket));
 }
 
 TEST_F(SentPacketsTest, WhatIsHeldForBarePacketsIsKnown) {

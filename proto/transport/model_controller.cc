@@ -147,7 +147,7 @@ void ModelController::handle_ack(const AckEvent& event, RttEstimator& rtt) {
       queue < queue_max / 4 || static_cast<double>(event.in_flight) < rate_.best() * to_seconds(rtt_min_);
   // A late packet on an idle line is no queue of ours.
   const bool overrun = pressed_ && queue > queue_max && rounds_in_state_ >= kStartupRoundsMin;
-  if (state_ == State::kStartup && overrun)
+  if (state_ == State::kStartup && startup_.sees_queue(event.now, overrun, bandwidth()))
     enter(State::kDrain);
   else if (state_ == State::kDrain && drained)
     enter(State::kSteady);

@@ -38,7 +38,7 @@ bool ModelController::start_overran() const { return trains_.several() && tally_
 bool ModelController::start_policed() const {
   if (!start_overran() || !queue_short() || siblings_fill()) return false;
   return round_queue_.average() <= usual_queue() / 2 ||
-         tally_.best_rate < kOverflowDelivers * trains_.capacity();
+         (tally_.best_rate > 0 && tally_.best_rate < kOverflowDelivers * trains_.capacity());
 }
 
 void ModelController::end_startup_round() {
@@ -58,7 +58,7 @@ void ModelController::end_startup_round() {
     blind_until_ = round_ + 1;
     return;
   }
-  if (startup_.reaches_plateau(rate_.best())) enter(State::kDrain);
+  if (startup_.reaches_plateau(rate_.best(), pacing_rate_)) enter(State::kDrain);
 }
 
 void ModelController::control_startup(double round_trip) {

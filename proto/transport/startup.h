@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "proto/base/strong_int.h"
 #include "proto/base/time.h"
@@ -21,6 +22,8 @@ class Startup {
   void begin(double bandwidth) {
     plateau_ = bandwidth;
     plateau_rounds_ = 0;
+    sent_ = 0;
+    queue_since_ = kNever;
     cap_ = 0;
   }
   // What was remembered counts for a connection's first start only.
@@ -53,12 +56,22 @@ class Startup {
     return std::max(safe, std::min(kRememberedSafe * remembered_, trains.dispersion()));
   }
 
-  // At the end of a round with the best rate so far, bytes/s. True: that has not grown for some rounds.
-  [[nodiscard]] bool reaches_plateau(double bandwidth) {
-    if (bandwidth < plateau_ * kStartupGrowth) return ++plateau_rounds_ >= kPlateauRounds;
+  // At the end of a round with the best rate so far, bytes/s, and what is sent now. True: the rate has not
+  // grown for some rounds, though more was sent.
+  [[nodiscard]] bool reaches_plateau(double bandwidth, double pacing) {
+    const bool tried = std::exchange(sent_, pacing) >= kStartupGrowth * plateau_;
+    if (bandwidth < plateau_ * kStartupGrowth) return tried && ++plateau_rounds_ >= kPlateauRounds;
     plateau_ = bandwidth;
     plateau_rounds_ = 0;
     return false;
+  }
+
+  // With each acknowledgement, while `bandwidth` is sent, bytes/s. True: a queue stays. Where a program
+  // was kept from running all that came meanwhile is as late, and is gone with what comes next.
+  [[nodiscard]] bool sees_queue(TimePoint now, bool queue, double bandwidth) {
+    queue_since_ = queue ? std::min(queue_since_, now) : kNever;
+    const bool many = bandwidth * to_seconds(kQueueStays) > kLatePackets;
+    return queue && (!many || now - queue_since_ >= kQueueStays);
   }
 
  private:
@@ -71,7 +84,14 @@ class Startup {
   static constexpr double kRememberedSafe = 0.97;
   static constexpr double kRememberedAgrees = 0.6;
 
+  // A thread that is late is mostly so for less. On a slow line one of the flows that begin together must
+  // not look on, and little comes meanwhile.
+  static constexpr Duration kQueueStays = 10ms;
+  static constexpr double kLatePackets = 128.0 * kUsualPacket;  // bytes
+
   double plateau_ = 0;  // bytes/s, the rate to beat
+  double sent_ = 0;     // bytes/s, from the end of the last round on
+  TimePoint queue_since_ = kNever;
   int plateau_rounds_ = 0;
   double cap_ = 0;         // bytes/s; 0: no round has carried anything
   double remembered_ = 0;  // bytes/s; 0: nothing, or the start is over

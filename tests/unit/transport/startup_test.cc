@@ -8,6 +8,7 @@ namespace tusk::transport {
 namespace {
 
 constexpr ByteCount kFirstTrain = 100'000;
+constexpr double kMuchMore = 1e9;  // than is delivered, is sent
 
 // So many trains of 1 MB each, that arrive at 10 MB/s.
 TrainCapacity trains(int count) {
@@ -19,24 +20,54 @@ TrainCapacity trains(int count) {
 
 TEST(Startup, ThreeRoundsThatHardlyGrowAreAPlateau) {
   Startup startup;
-  EXPECT_FALSE(startup.reaches_plateau(1e6));
-  EXPECT_FALSE(startup.reaches_plateau(1.3e6));
-  EXPECT_FALSE(startup.reaches_plateau(1.4e6));
-  EXPECT_FALSE(startup.reaches_plateau(1.5e6));
-  EXPECT_TRUE(startup.reaches_plateau(1.6e6)) << "less than a quarter more than 1.3 in all";
+  EXPECT_FALSE(startup.reaches_plateau(1e6, kMuchMore));
+  EXPECT_FALSE(startup.reaches_plateau(1.3e6, kMuchMore));
+  EXPECT_FALSE(startup.reaches_plateau(1.4e6, kMuchMore));
+  EXPECT_FALSE(startup.reaches_plateau(1.5e6, kMuchMore));
+  EXPECT_TRUE(startup.reaches_plateau(1.6e6, kMuchMore)) << "less than a quarter more than 1.3 in all";
 }
 
 TEST(Startup, GrowthBeginsTheCountAnew) {
   Startup startup;
   for (const double bandwidth : {1e6, 1e6, 1e6, 2e6, 2e6, 2e6, 2.6e6, 2.6e6})
-    EXPECT_FALSE(startup.reaches_plateau(bandwidth));
+    EXPECT_FALSE(startup.reaches_plateau(bandwidth, kMuchMore));
+}
+
+// What trains tell is sent, and the next ones may tell more.
+TEST(Startup, WhereNoMoreWasSentThanIsDeliveredNothingIsAPlateau) {
+  Startup startup;
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(startup.reaches_plateau(1e6, 1.05e6));
+  EXPECT_FALSE(startup.reaches_plateau(1e6, 2e6)) << "more is sent from now on";
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(startup.reaches_plateau(1e6, 2e6));
+  EXPECT_TRUE(startup.reaches_plateau(1e6, 2e6));
+}
+
+TEST(Startup, AQueueThatALateProgramMadeIsGoneWithWhatComesNext) {
+  constexpr double kFast = 100e6;
+  Startup startup;
+  TimePoint now{1h};
+  for (int i = 0; i < 20; ++i, now += 9ms) {
+    EXPECT_FALSE(startup.sees_queue(now, true, kFast));
+    EXPECT_FALSE(startup.sees_queue(now + 8ms, true, kFast));
+    EXPECT_FALSE(startup.sees_queue(now + 8ms, false, kFast));
+  }
+  EXPECT_FALSE(startup.sees_queue(now, true, kFast));
+  EXPECT_FALSE(startup.sees_queue(now + 5ms, true, kFast));
+  EXPECT_TRUE(startup.sees_queue(now + 10ms, true, kFast));
+}
+
+TEST(Startup, ASlowLineIsBelievedAtOnce) {
+  Startup startup;
+  EXPECT_FALSE(startup.sees_queue(TimePoint{1h}, false, 1e6));
+  EXPECT_TRUE(startup.sees_queue(TimePoint{1h}, true, 1e6));
 }
 
 TEST(Startup, AnewOnlyMoreThanWhatIsLeftIsGrowth) {
   Startup startup;
   startup.begin(4e6);
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(startup.reaches_plateau(4e6));
-  EXPECT_TRUE(startup.reaches_plateau(4e6));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_FALSE(startup.reaches_plateau(4e6, kMuchMore)) << "the first is of before";
+  EXPECT_TRUE(startup.reaches_plateau(4e6, kMuchMore));
 }
 
 TEST(Startup, ARoundIsNoMoreThan512TimesOneBefore) {

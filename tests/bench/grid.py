@@ -9,7 +9,7 @@ where it arrived. "Limit" is rate x (1 - loss) x payload/MTU: 1434 of 1500, 8934
 simulator adds what no emulator on one machine carries: 10 Gbit/s, and the corners 320, 400, 1000 ms and 5 % loss, there
 and at 1 Gbit/s. There bytes are fetched, but for the cells that say stored.
 --remembered mounts each path twice: the first mount copies 512 MiB, the second, which is timed, finds the path known.
---baselines runs iperf3 (CUBIC and BBR), scp, sshfs and rclone mount on the same paths in between, each by an emulator of its own.
+--baselines runs iperf3 (CUBIC and BBR), scp, sshfs and rclone mount on the same paths in between, by emulators of their own.
 """
 
 import argparse

@@ -295,9 +295,13 @@ TEST(Fairness, ALineThatBecomesNarrowKeepsItsQueueInOrder) {
   });
   network.run_for(5s);
   const Shares shares(network);
-  network.run_for(5s);
+  Duration longest{};
+  network.run_for(5s, 5ms,
+                  [&] { longest = std::max(longest, network.link(Role::kClient).backlog(network.now())); });
   const auto rates = shares.rates();
+  std::printf("  queue %.1f ms\n", 1e3 * to_seconds(longest));
   EXPECT_GT(rates[0] + rates[1], 0.9 * 20 * kMbit);
+  EXPECT_LE(longest, 40ms);
   for (const auto& pair : network.pairs()) EXPECT_THAT(pair->traffic().complaints(), testing::IsEmpty());
 }
 

@@ -1,6 +1,6 @@
 """One run of a benchmark: its arguments, its cells one after the other, and the files it leaves.
 
-    session = Session("grid", __doc__, arguments)
+    session = Session("grid", arguments)
     session.cell("100 ms, 0.1 %", lambda cell: cell.add("cp out", 93.1, "%", at_least=90))
     sys.exit(session.finish())
 

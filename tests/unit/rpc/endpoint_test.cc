@@ -1,10 +1,13 @@
 // A channel and a server endpoint over loopback: the whole way of a call but for the file system.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <map>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 #include "proto/crypto/packet_cipher.h"
 #include "proto/io/address.h"
@@ -453,6 +456,25 @@ TEST_F(EndpointTest, ClosingEndsCallsInFlightAndTellsTheServer) {
   CallRequest late;
   late.message.mutable_lock();
   EXPECT_EQ(finish(*channel, std::move(late)).error().code, ErrorCode::kPeerClosed);
+}
+
+// Whether it was made before the network thread ended, after, or in between.
+TEST_F(EndpointTest, ACallThatRacesWithTheEndEndsToo) {
+  start_server("127.0.0.1:0");
+  for (int round = 0; round < 10; ++round) {
+    const auto channel = connect();
+    std::atomic<bool> over = false;
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 3; ++i)
+      callers.emplace_back([&] {
+        while (!over) {
+          const auto reply = finish(*channel, read_request(allocate_bytes(64)));
+          if (!reply) EXPECT_EQ(reply.error().code, ErrorCode::kPeerClosed);
+        }
+      });
+    channel->close();
+    over = true;
+  }
 }
 
 TEST_F(EndpointTest, TheServerCallsTheClient) {

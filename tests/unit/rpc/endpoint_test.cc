@@ -469,7 +469,9 @@ TEST_F(EndpointTest, ACallThatRacesWithTheEndEndsToo) {
       callers.emplace_back([&] {
         while (!over) {
           const auto reply = finish(*channel, read_request(allocate_bytes(64)));
-          if (!reply) EXPECT_EQ(reply.error().code, ErrorCode::kPeerClosed);
+          if (!reply) {
+            EXPECT_EQ(reply.error().code, ErrorCode::kPeerClosed);
+          }
         }
       });
     channel->close();

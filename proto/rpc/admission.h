@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cerrno>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

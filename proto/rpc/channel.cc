@@ -209,6 +209,7 @@ void ChannelOverUdp::receive() {
   const TimePoint now = io::now();
   socket_.receive(batch_, [&](const io::Datagram& datagram) {
     // Whoever it claims to come from: what authenticates is the server's. A reset shows no more than a token.
+    // (Who dialled a wildcard address is answered from another one.)
     const io::Address& server = addresses_[address_];
     if (is_reset(datagram.bytes) && !server.is_wildcard() && datagram.from != server) return;
     if (secure_) secure_->handle_datagram(now, datagram.bytes, datagram.ecn);
@@ -504,7 +505,7 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
     const std::lock_guard lock(ending_);
     if (!ended_) return reactor_->post(std::move(start)), id;
   }
-  start();  // with nobody else on the thread's state any more, to be refused
+  start();  // is refused by the state, which nobody changes any more
   return id;
 }
 

@@ -3,6 +3,7 @@
 // Thread-safe. What is not const is for the network thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>

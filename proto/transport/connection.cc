@@ -370,7 +370,8 @@ Duration Connection::keep_alive() const {
   // Who waits for an answer wants to know soon that none can come.
   const Duration waiting = exchanges_.open_count() > 0 ? kKeepAliveWaiting : config_.keep_alive;
   const Duration forgotten_after = std::min(config_.idle_timeout, peer_idle_timeout_);
-  return std::min({waiting, keep_alive_max_, forgotten_after / kKeepAlivesPerIdleTimeout});
+  return std::min(
+      {config_.keep_alive, waiting, keep_alive_max_, forgotten_after / kKeepAlivesPerIdleTimeout});
 }
 
 // Of many clients that are idle each would wake the server up by itself. So they ping a little sooner, when

@@ -94,8 +94,8 @@ class SentPackets {
     bool any_acked = false;
     bool full_size_acked = false;  // a packet of the size being watched, or larger
     // Likewise lost, and none of that size sent after it has arrived: what loses at random does not
-    // stay so for long, what swallows large packets does. Said once of what one acknowledgement tells,
-    // however many timers give it up.
+    // stay so for long, what swallows large packets does. Said once of all that was sent before it is
+    // said: of one burst, however many timers give it up.
     bool full_size_swallowed = false;
   };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
@@ -45,8 +47,13 @@ std::vector<std::byte> AddressValidation::future_token(const io::Address& to) co
 
 std::vector<std::byte> AddressValidation::reset_token(const wire::ConnectionIdBytes& id,
                                                       const io::Address& bound_to) const {
-  std::array<std::byte, io::Address::kSerializedBytes + wire::ConnectionIdBytes::kSize> named{};
-  std::ranges::copy(id.bytes, std::ranges::copy(bound_to.bytes(), named.begin()).out);
+  // The address' own bytes leave out the interface of a link-local one.
+  const auto scope = std::bit_cast<std::array<std::byte, sizeof(std::uint32_t)>>(bound_to.scope_id());
+  std::array<std::byte, io::Address::kSerializedBytes + sizeof(scope) + wire::ConnectionIdBytes::kSize>
+      named{};
+  auto end = std::ranges::copy(bound_to.bytes(), named.begin()).out;
+  end = std::ranges::copy(scope, end).out;
+  std::ranges::copy(id.bytes, end);
   const auto digest = crypto::hmac_sha256(reset_secret_.bytes, named);
   return {digest.begin(), digest.begin() + wire::kResetTokenSize};
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <shared_mutex>
 #include <system_error>
 #include <thread>
 
@@ -155,7 +156,7 @@ class ChannelOverUdp final : public Channel {
   std::atomic<std::uint64_t> next_call_ = 1;
   std::atomic<std::uint64_t> sessions_ = 0;  // begun; whoever makes a call may know what is of the one before
   std::atomic<bool> ended_ = false;          // the thread is gone
-  std::mutex ending_;                        // between a look at that and a call's post
+  std::shared_mutex ending_;                 // shared between a look at that and a call's post
   std::once_flag closed_;
   ChannelStatus status_;
 };
@@ -180,7 +181,7 @@ void ChannelOverUdp::close() {
     reactor_->post([this] { begin_close(); });
     thread_.join();
     {
-      const std::lock_guard lock(ending_);
+      const std::unique_lock lock(ending_);
       ended_ = true;
     }
     timer_.reset();
@@ -502,7 +503,7 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
   {
-    const std::lock_guard lock(ending_);
+    const std::shared_lock lock(ending_);
     if (!ended_) return reactor_->post(std::move(start)), id;
   }
   start();  // is refused by the state, which nobody changes any more

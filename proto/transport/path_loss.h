@@ -64,7 +64,7 @@ class PathLoss {
   int excess_rounds_ = 0;   // in a row
   int content_rounds_ = 0;  // left
   int content_next_ = kContentRounds;
-  std::int64_t harmless_rounds_ = 0;  // since then in which more was sent and no more lost
+  std::int64_t harmless_rounds_ = 0;  // since then in which as much or more came through and no more was lost
 };
 
 }  // namespace tusk::transport

@@ -125,7 +125,7 @@ class SentPackets {
   [[nodiscard]] bool handle_timeout(TimePoint now, const RttEstimator& rtt, Outcome& outcome);
   [[nodiscard]] TimePoint next_timeout(const RttEstimator& rtt) const;
 
-  // Packets of this size or more are "full-size" in outcomes; what is known of another size is forgotten.
+  // Packets of this size or more are "full-size" in outcomes; what arrived of another size is forgotten.
   void watch_size(std::uint32_t size) {
     if (size == watched_size_) return;
     watched_size_ = size;
@@ -166,7 +166,7 @@ class SentPackets {
   std::deque<SentPacket> packets_;  // by number, from base_
   std::size_t bare_ = 0;            // of them, that are not tracked
   std::uint64_t base_ = 0;
-  IntervalSet acked_;               // numbers >= base_
+  IntervalSet acked_;               // who asks, asks from base_ up: what lies below is removed now and then
   std::uint64_t ack_next_ = 0;      // one past the largest acknowledged
   std::deque<std::uint64_t> gaps_;  // numbers below ack_next_ not acknowledged yet, by sending time
   TimePoint loss_due_at_ = kNever;

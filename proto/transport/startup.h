@@ -22,6 +22,7 @@ class Startup {
   void begin(double bandwidth) {
     plateau_ = bandwidth;
     plateau_rounds_ = 0;
+    untried_rounds_ = 0;
     sent_ = 0;
     queue_since_ = kNever;
     cap_ = 0;
@@ -57,12 +58,14 @@ class Startup {
   }
 
   // At the end of a round with the best rate so far, bytes/s, and what is sent now. True: the rate has not
-  // grown for some rounds, though more was sent.
+  // grown for some rounds, though more was sent; or for many, so that every start ends.
   [[nodiscard]] bool reaches_plateau(double bandwidth, double pacing) {
     const bool tried = std::exchange(sent_, pacing) >= kStartupGrowth * plateau_;
-    if (bandwidth < plateau_ * kStartupGrowth) return tried && ++plateau_rounds_ >= kPlateauRounds;
+    if (bandwidth < plateau_ * kStartupGrowth)
+      return tried ? ++plateau_rounds_ >= kPlateauRounds : ++untried_rounds_ >= kUntriedRounds;
     plateau_ = bandwidth;
     plateau_rounds_ = 0;
+    untried_rounds_ = 0;
     return false;
   }
 
@@ -77,6 +80,8 @@ class Startup {
  private:
   static constexpr double kStartupGrowth = 1.25;
   static constexpr int kPlateauRounds = 3;
+  // Where an eighth is lost neither is what trains said confirmed nor much more sent than arrives.
+  static constexpr int kUntriedRounds = 8;
   // Because a policer lets a first burst pass at line rate.
   static constexpr double kTrainGrowth = 512;
   static constexpr ByteCount kProbedMax = 512 << 10;
@@ -92,7 +97,8 @@ class Startup {
   double plateau_ = 0;  // bytes/s, the rate to beat
   double sent_ = 0;     // bytes/s, from the end of the last round on
   TimePoint queue_since_ = kNever;
-  int plateau_rounds_ = 0;
+  int plateau_rounds_ = 0;  // that tried more
+  int untried_rounds_ = 0;
   double cap_ = 0;         // bytes/s; 0: no round has carried anything
   double remembered_ = 0;  // bytes/s; 0: nothing, or the start is over
   bool ended_ = false;     // one has, since the connection began

@@ -15,6 +15,8 @@ TEST(AddressValidationTest, OfSeveralServersWithOneIdentityEachResetsItsOwnConne
   EXPECT_EQ(first.reset_token(id, there), restarted.reset_token(id, there));
   EXPECT_NE(first.reset_token(id, there), first.reset_token(id, *io::parse("127.0.0.1:8876")));
   EXPECT_NE(first.reset_token(id, there), first.reset_token(id, *io::parse("127.0.0.2:8875")));
+  EXPECT_NE(first.reset_token(id, *io::parse("[fe80::1%1]:8875")),
+            first.reset_token(id, *io::parse("[fe80::1%2]:8875")));
 }
 
 }  // namespace

@@ -461,7 +461,7 @@ TEST_F(EndpointTest, ClosingEndsCallsInFlightAndTellsTheServer) {
 // Whether it was made before the network thread ended, after, or in between.
 TEST_F(EndpointTest, ACallThatRacesWithTheEndEndsToo) {
   start_server("127.0.0.1:0");
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 100; ++round) {
     const auto channel = connect();
     std::atomic<bool> over = false;
     std::vector<std::jthread> callers;

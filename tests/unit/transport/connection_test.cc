@@ -322,6 +322,29 @@ TEST_F(ClientConnectionTest, PingsSoonerWhileItWaitsForAnAnswer) {
   EXPECT_THAT(frames(), Contains("PING"));
 }
 
+// With limits of its own, each less than what a client waits with an answer outstanding.
+class HastyClientTest : public ConnectionTest, public testing::WithParamInterface<ConnectionConfig> {
+ protected:
+  HastyClientTest() : ConnectionTest(Role::kClient, GetParam()) {}
+};
+
+TEST_P(HastyClientTest, KeepsToThemWhileItWaitsForAnAnswer) {
+  settle();
+  open();
+  (void)packets();
+  wait(100ms);
+  acknowledge_all();
+  (void)packets();
+  wait(1s);
+  connection_.handle_timeout(now_);
+  EXPECT_THAT(frames(), Contains("PING"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Limits, HastyClientTest,
+                         testing::Values(ConnectionConfig{.keep_alive = 1s},
+                                         ConnectionConfig{.idle_timeout = 3s}),
+                         [](const auto& limits) { return limits.index == 0 ? "KeepAlive" : "IdleTimeout"; });
+
 TEST_F(ClientConnectionTest, PingsThreeTimesWithinThePeersIdleTimeout) {
   settle();
   receive({wire::SettingsFrame{{{2, 5'000}}}});

@@ -108,7 +108,6 @@ class BlockCache {
   };
   using Position = std::list<Entry>::iterator;
 
-  explicit BlockCache(ByteCount cap) : BlockCache(cap, cap) {}
   BlockCache(ByteCount cap, ByteCount cap_max) : budget_(std::make_shared<MemoryBudget>(cap, cap_max)) {}
 
   [[nodiscard]] const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }

@@ -41,11 +41,6 @@ class Interrupt {
     if (give_up) give_up();
   }
 
-  [[nodiscard]] bool fired() const {
-    const std::lock_guard lock(mutex_);
-    return fired_;
-  }
-
  private:
   mutable std::mutex mutex_;
   bool fired_ = false;

@@ -207,7 +207,7 @@ class MountedServer {
     control_.reset();
     mount_->wait();
     if (disk_cache_) disk_cache_->finish(kDiskFinishes);
-    disk_scheduler_.stop();
+    if (disk_scheduler_) disk_scheduler_->stop();
     channel_.close();
     scheduler_.stop();
     filesystem_.reset();
@@ -270,11 +270,12 @@ class MountedServer {
     if (!disk_folder_) return;
     const ByteCount size =
         settings_.cache_folder_bytes != 0 ? settings_.cache_folder_bytes : disk_folder_->default_size();
+    disk_scheduler_ = std::make_unique<ThreadScheduler>();
     disk_cache_ = std::make_unique<DiskCache>(
         DiskCache::Options{.folder = disk_folder_->path(),
                            .bytes_max = size,
                            .pending_max = std::min(DiskCache::kPendingMax, memory / 4)},
-        disk_scheduler_);
+        *disk_scheduler_);
   }
 
   // Everything that programs wrote is on the server. False if there is no time for that.
@@ -291,7 +292,7 @@ class MountedServer {
   const std::unique_ptr<DiskFolder> disk_folder_;  // null: no disk cache
   std::unique_ptr<DiskCache> disk_cache_;
   ThreadScheduler scheduler_;
-  ThreadScheduler disk_scheduler_;
+  std::unique_ptr<ThreadScheduler> disk_scheduler_;  // null likewise
   std::unique_ptr<Mount> mount_;
   std::unique_ptr<Filesystem> filesystem_;
   std::unique_ptr<ControlServer> control_;

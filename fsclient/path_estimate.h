@@ -28,8 +28,6 @@ class PathEstimate {
   PathEstimate(std::function<rpc::PathStats()> source, Scheduler& scheduler)
       : source_(std::move(source)), scheduler_(scheduler) {}
 
-  [[nodiscard]] rpc::PathStats fresh() const { return source_(); }
-
   // On a slow line packing costs less time than it saves. What we send tells best what the line carries: what
   // we receive depends on what was asked for. But who only reads sends little, and a few small packets on a
   // busy machine may seem slow: what has come lately is carried, too.

@@ -2,8 +2,8 @@
 // readers that go in order.
 //
 // A read waits for exactly the fetches that bring its bytes, in any order of arrival (and before them for
-// FilesAhead, if that has asked for the file), and is answered on a worker thread; a read whose bytes are
-// there is answered on the thread that asks.
+// FilesAhead, if that has asked for the file), and is answered on a worker thread (with an
+// error: on the network thread); a read whose bytes are there is answered on the thread that asks.
 #pragma once
 
 #include <functional>

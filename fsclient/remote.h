@@ -39,7 +39,8 @@ class Remote {
   Remote(rpc::Caller& caller, Scheduler& scheduler, const PathEstimate& path,
          const schema::AttachReply& attached);
 
-  // All thread-safe; `done` runs on the network thread, or never if the caller is destroyed first. A
+  // All thread-safe; `done` runs on the network thread, or never if the caller is destroyed first; an
+  // interrupted insist() answers on a worker, and a caller that is closed refuses on the calling thread. A
   // reply of another kind than `expected` is kMalformed.
   void ask(const Asker& asker, schema::Request request, Kind expected, Answer done);
   void mutate(const Asker& asker, schema::Request request, Kind expected, Answer done);

@@ -300,11 +300,6 @@ void LeaseKeeper::drop_put_aside() {
   dropped.swap(aside_);
 }
 
-std::size_t LeaseKeeper::put_aside() const {
-  const std::lock_guard lock(mutex_);
-  return aside_.size();
-}
-
 std::size_t LeaseKeeper::interests(SessionNumber session) const {
   const std::lock_guard lock(mutex_);
   return table_.interests(session);

@@ -86,8 +86,6 @@ class LeaseKeeper {
   void housekeep(TimePoint now);
   // They will not be made: the service ends.
   void drop_put_aside();
-  // Changes that are put aside now.
-  [[nodiscard]] std::size_t put_aside() const;
   [[nodiscard]] std::size_t interests(SessionNumber session) const;
 
  private:

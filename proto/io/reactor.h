@@ -29,8 +29,6 @@ constexpr std::size_t kMaxPostedTasks = 1 << 20;
 struct ReactorCounters {
   std::uint64_t batches = 0;
   std::uint64_t events = 0;  // readiness, wake-ups by post and by timer
-  std::uint64_t timers_fired = 0;
-  std::uint64_t tasks_run = 0;
 };
 
 // The thread inside run() is the reactor thread. All but post(), stop() and in_reactor_thread() are for

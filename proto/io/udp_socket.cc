@@ -343,7 +343,6 @@ ReceiveResult UdpSocket::fill(ReceiveBatch& batch) {
   int count = -1;
   for (int errors = 0; count < 0; ++errors) {
     b.reset_lengths();
-    ++s.counters.receive_calls;
     count =
         s.calls->receive_many(s.fd, b.headers.data(), static_cast<unsigned>(b.headers.size()), MSG_DONTWAIT);
     if (count >= 0) break;

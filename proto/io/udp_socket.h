@@ -113,7 +113,6 @@ struct UdpCounters {
   std::uint64_t gso_disabled = 0;  // 1 once GSO was found broken or was switched off
   std::uint64_t datagrams_received = 0;
   std::uint64_t bytes_received = 0;
-  std::uint64_t receive_calls = 0;
   std::uint64_t receive_merged = 0;     // buffers that held more than one datagram
   std::uint64_t receive_failed = 0;     // calls that returned an error
   std::uint64_t receive_truncated = 0;  // buffers dropped because the kernel cut them

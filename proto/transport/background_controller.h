@@ -16,7 +16,6 @@ class BackgroundController final : public CongestionController {
  public:
   BackgroundController();
 
-  [[nodiscard]] std::string_view name() const override { return "background"; }
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   [[nodiscard]] ByteCount window() const override { return window_; }

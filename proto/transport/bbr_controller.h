@@ -14,7 +14,6 @@ class BbrController final : public CongestionController {
  public:
   explicit BbrController(std::uint64_t seed);
 
-  [[nodiscard]] std::string_view name() const override { return "bbr"; }
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   [[nodiscard]] ByteCount window() const override { return window_; }

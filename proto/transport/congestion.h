@@ -1,5 +1,7 @@
 // The one interface of congestion control: told what was sent, acknowledged and lost, it says how fast
 // and how much may be sent. docs/CONGESTION.md explains the controllers that live beside it.
+//
+// A controller belongs to the one thread of its connection; the times it is given never go back.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +55,6 @@ struct AckEvent {
 class CongestionController {
  public:
   virtual ~CongestionController() = default;
-  [[nodiscard]] virtual std::string_view name() const = 0;
 
   // A controller that finds that the path got longer tells the estimator (forget_minimum()).
   virtual void handle_ack(const AckEvent& event, RttEstimator& rtt) = 0;

@@ -10,7 +10,6 @@ class CubicController final : public CongestionController {
  public:
   CubicController();
 
-  [[nodiscard]] std::string_view name() const override { return "cubic"; }
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   [[nodiscard]] ByteCount window() const override { return static_cast<ByteCount>(window_); }

@@ -39,7 +39,6 @@ class ModelController final : public CongestionController {
   ModelController();
   ~ModelController() override;
 
-  [[nodiscard]] std::string_view name() const override { return "model"; }
   void handle_ack(const AckEvent& event, RttEstimator& rtt) override;
   void handle_outage(TimePoint now) override;
   void take_part(double part) override { part_ = part; }

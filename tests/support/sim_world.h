@@ -35,7 +35,7 @@ struct SimOptions {
 
 // What a server lets a client have on its way once it has answered (proto/rpc/server_shard_strangers.cc): for
 // SimOptions' connection.credit.request_bytes_later, where more is stored than the 64 MiB of the start.
-constexpr ByteCount kServerCredit = ByteCount{512} << 20;
+constexpr ByteCount kServerCredit = ByteCount{768} << 20;
 
 // Both directions with the same parameters: `rate` bit/s, `rtt` split in two, a queue of `queue`.
 [[nodiscard]] SimOptions symmetric_path(std::uint64_t rate, Duration rtt, double loss, Duration queue,

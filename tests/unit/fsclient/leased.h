@@ -21,6 +21,12 @@ class Leased : public Client {
     item.set_data(data);
     return request;
   }
+  // Somebody else has changed the bytes of "a"; this tells of it.
+  schema::Request push_of_change() {
+    schema::Request request = push(server.node_of("a").handle(), true);
+    request.mutable_invalidate()->set_changed(true);
+    return request;
+  }
   static schema::Request push_name(const std::string& name) {
     schema::Request request = push("root");
     request.mutable_invalidate()->mutable_items(0)->set_name(name);

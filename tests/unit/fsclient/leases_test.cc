@@ -335,9 +335,7 @@ TEST_F(Leased, AFileThatOthersChangedIsHereAtOnceAlsoForWhoHasItOpen) {
   const Handle before = open("a", O_RDONLY);
   EXPECT_EQ(read(before, 0, 100), "old");
   server.put("a", "newer");
-  schema::Request request = push(server.node_of("a").handle(), true);
-  request.mutable_invalidate()->set_changed(true);
-  filesystem->handle_pushed(request, [] {});
+  filesystem->handle_pushed(push_of_change(), [] {});
   settle();
   const auto opens = server.seen(schema::Request::kOpen);
   const auto reads = server.seen(schema::Request::kRead);
@@ -354,9 +352,7 @@ TEST_F(Leased, WhatNoProgramHasComeToIsNotFollowed) {
   const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
   (void)list(directory, false);  // names alone, of which the kernel remembers no inode
   server.put("a", "newer");
-  schema::Request request = push(server.node_of("a").handle(), true);
-  request.mutable_invalidate()->set_changed(true);
-  EXPECT_TRUE(take_back(request));
+  EXPECT_TRUE(take_back(push_of_change()));
   EXPECT_EQ(getattrs(), 0u);
   EXPECT_EQ(read(open("a", O_RDONLY), 0, 100), "newer");
   filesystem->close_directory(directory);
@@ -369,9 +365,7 @@ TEST_F(Leased, WhoReadsAFileThatOthersChangedBeforeItIsHereWaitsForIt) {
   const Handle file = open("a", O_RDONLY);
   EXPECT_EQ(read(file, 0, 100), "old");
   server.put("a", "new");
-  schema::Request request = push(server.node_of("a").handle(), true);
-  request.mutable_invalidate()->set_changed(true);
-  filesystem->handle_pushed(request, [] {});
+  filesystem->handle_pushed(push_of_change(), [] {});
   scheduler.run();  // the kernel has dropped the pages
   const auto reads = server.seen(schema::Request::kRead);
   auto one = begin_read(file, 0, 100);
@@ -390,10 +384,8 @@ TEST_F(Leased, WhoWaitsForAFileDoesNotHoldUpThatItsPagesAreDropped) {
   const Handle file = open("a", O_RDONLY);
   EXPECT_EQ(read(file, 0, 100), "old");
   server.put("a", "new");
-  schema::Request request = push(server.node_of("a").handle(), true);
-  request.mutable_invalidate()->set_changed(true);
   scheduler.hold_notifications();
-  filesystem->handle_pushed(request, [] {});
+  filesystem->handle_pushed(push_of_change(), [] {});
   auto before_the_answer = begin_read(file, 0, 100);
   EXPECT_EQ(text_of(finished(before_the_answer)), "new");
   filesystem->handle_pushed(push(server.node_of("a").handle(), true), [] {});
@@ -425,9 +417,7 @@ TEST_F(Leased, BytesThatAPushOvertookAreNotReadByWhoHasTheFileOpen) {
   EXPECT_EQ(read(file, 0, 100), "one");
   const std::string handle = server.node_of("a").handle();
   server.put("a", "two");
-  schema::Request changed = push(handle, true);
-  changed.mutable_invalidate()->set_changed(true);
-  filesystem->handle_pushed(changed, [] {});
+  filesystem->handle_pushed(push_of_change(), [] {});
   const auto asked = server.waiting_kinds();
   const auto bytes = std::ranges::find(asked, schema::Request::kReadFiles);
   ASSERT_NE(bytes, asked.end());

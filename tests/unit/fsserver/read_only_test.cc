@@ -1,6 +1,7 @@
 // Read-only means read-only, for every operation there is.
 #include <map>
 
+#include "fsserver/lease_effects.h"
 #include "mount.h"
 
 namespace tusk::server {
@@ -79,6 +80,17 @@ TEST(ReadOnly, CoversEveryOperation) {
   for (int number = Request::kLookup; number < Request::kDetach; ++number) {
     EXPECT_NE(find_operation(static_cast<Request::OperationCase>(number)), nullptr) << number;
   }
+}
+
+// What others hold under leases is taken back by that before an operation runs.
+TEST(ReadOnly, EveryMutationSaysWhatItChanges) {
+  TempDir dir;
+  write_file(dir / "file", "content");
+  Server server(dir.path());
+  Mount mount(server);
+  for (const auto& [operation, sample] : samples(mount.root(), mount.handle("file")))
+    EXPECT_EQ(!changes_of(sample.request, server.exported().nodes(), true).empty(), sample.mutates)
+        << find_operation(operation)->name;
 }
 
 void expect_refused_and_untouched(Mount& mount, const TempDir& dir) {

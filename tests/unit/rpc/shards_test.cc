@@ -257,7 +257,10 @@ TEST_F(ShardsTest, ThePortIsTakenAllTheSame) {
 TEST_F(ShardsTest, EndsWithClientsInAllOfThem) {
   connect_all();
   endpoint_.reset();
-  for (const auto& client : clients_) client->close();
+  for (const auto& client : clients_) {
+    client->close();
+    EXPECT_FALSE(client->stats().connected);
+  }
 }
 
 }  // namespace

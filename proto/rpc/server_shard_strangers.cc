@@ -14,10 +14,10 @@ namespace tusk::rpc {
 namespace {
 
 // Three times what 10 Gbit/s hold at 200 ms: a request of which a piece is lost takes three round trips until
-// its answer is there. But no client alone fills the server's memory. What is granted cannot be taken back,
-// so that the share is the same whether others are here or not.
+// its answer is there. But no connection alone fills the server's memory. What is granted cannot be taken
+// back, so that the share is the same whether others are here or not.
 constexpr ByteCount kRequestBytesLater = 768ull << 20;
-constexpr double kShareOfOneClient = 3.0 / 8;
+constexpr double kShareOfOneConnection = 3.0 / 8;
 
 }  // namespace
 
@@ -100,7 +100,7 @@ transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<Memor
   config.allocate_request = [memory = std::move(memory)](std::size_t size) {
     return allocate_counted(memory, size);
   };
-  const auto share = kShareOfOneClient * static_cast<double>(commons_.options.request_memory_max);
+  const auto share = kShareOfOneConnection * static_cast<double>(commons_.options.request_memory_max);
   config.credit.request_bytes_later = std::min(kRequestBytesLater, static_cast<ByteCount>(share));
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
   config.draw_secret = crypto::random_number;

@@ -1,4 +1,4 @@
-// Read-only means read-only, for every operation there is.
+// What changes something is refused where it must be, and known to leases: for every operation there is.
 #include <map>
 
 #include "fsserver/lease_effects.h"
@@ -83,7 +83,7 @@ TEST(ReadOnly, CoversEveryOperation) {
 }
 
 // What others hold under leases is taken back by that before an operation runs.
-TEST(ReadOnly, EveryMutationSaysWhatItChanges) {
+TEST(LeaseEffects, EveryMutationSaysWhatItChanges) {
   TempDir dir;
   write_file(dir / "file", "content");
   Server server(dir.path());

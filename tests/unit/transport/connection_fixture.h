@@ -130,6 +130,18 @@ class ConnectionTest : public testing::Test {
     (void)packets();
     (void)events();
   }
+  // Its request is acknowledged, and then nothing is heard for so long.
+  void expect_ping_while_a_call_is_open(Duration after) {
+    settle();
+    open();
+    (void)packets();
+    wait(100ms);
+    acknowledge_all();
+    (void)packets();
+    wait(after);
+    connection_.handle_timeout(now_);
+    EXPECT_THAT(frames(), Contains("PING"));
+  }
   std::vector<std::string> events() {
     std::vector<std::string> texts;
     while (const auto event = connection_.poll_event()) {

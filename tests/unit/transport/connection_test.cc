@@ -310,17 +310,7 @@ TEST_F(ClientConnectionTest, PingsWhenAQuarterOfASecondBeginsAtTheServer) {
   }
 }
 
-TEST_F(ClientConnectionTest, PingsSoonerWhileItWaitsForAnAnswer) {
-  settle();
-  open();
-  (void)packets();
-  wait(100ms);
-  acknowledge_all();
-  (void)packets();
-  wait(2100ms);
-  connection_.handle_timeout(now_);
-  EXPECT_THAT(frames(), Contains("PING"));
-}
+TEST_F(ClientConnectionTest, PingsSoonerWhileItWaitsForAnAnswer) { expect_ping_while_a_call_is_open(2100ms); }
 
 // With limits of its own, in s: to keep alive, and idle. One is less than what a client waits with an answer
 // outstanding.
@@ -331,17 +321,7 @@ class HastyClientTest : public ConnectionTest, public testing::WithParamInterfac
                                        .keep_alive = std::chrono::seconds(GetParam().first)}) {}
 };
 
-TEST_P(HastyClientTest, KeepsToThemWhileItWaitsForAnAnswer) {
-  settle();
-  open();
-  (void)packets();
-  wait(100ms);
-  acknowledge_all();
-  (void)packets();
-  wait(1s);
-  connection_.handle_timeout(now_);
-  EXPECT_THAT(frames(), Contains("PING"));
-}
+TEST_P(HastyClientTest, KeepsToThemWhileItWaitsForAnAnswer) { expect_ping_while_a_call_is_open(1s); }
 
 INSTANTIATE_TEST_SUITE_P(Limits, HastyClientTest, testing::Values(std::pair(1, 30), std::pair(10, 3)));
 

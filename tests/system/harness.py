@@ -411,14 +411,16 @@ class Tuskd(_Logged):
             raise
         return self
 
+    def command(self, url_file):
+        return [program("tuskd"), "share", self.directory, *(["--rw"] if self.rw else []), "--listen", self.listen,
+                "--state-dir", self.state_dir or self.folder / "state", "--url-file", url_file, *self.options]
+
     def start(self):
         """Also after stop() or kill(): the same directory, state and address."""
         url_file = self.folder / "url"
         url_file.unlink(missing_ok=True)
-        command = [program("tuskd"), "share", self.directory, *(["--rw"] if self.rw else []), "--listen", self.listen,
-                   "--state-dir", self.state_dir or self.folder / "state", "--url-file", url_file, *self.options]
         with open(self.log_path, "ab") as log:
-            self.process = popen_in(self.wan.ns_b, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = popen_in(self.wan.ns_b, self.command(url_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
         def ready():
             if self.process.poll() is not None:

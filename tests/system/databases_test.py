@@ -18,13 +18,15 @@ import time
 import unittest
 
 import harness
+import power
 from harness import Mount, Tuskd, Wan, popen_in, run_in, wait_until
 
 STEP_SECONDS = 120
 FULL = bool(os.environ.get("TUSK_FULL"))
 WRITERS_PER_MOUNT, ROWS_PER_WRITER = 2, 20 if FULL else 8
 BENCH_SECONDS = 20 if FULL else 3
-ACKNOWLEDGED = 30  # commits before the kill
+ACKNOWLEDGED = 30  # commits before the kill, and before each power cut
+POWER_CUTS = 8
 LOCKED_SECONDS = 90  # a killed client keeps its locks until the server knows that it is gone
 POSTGRES_USER = "postgres"
 
@@ -179,15 +181,7 @@ class Databases(unittest.TestCase):
         self.need_postgres()
         mount = self.mount()
         self.make_cluster(mount)
-        self.query("CREATE TABLE lines (number integer)")
-        script = "\n".join(f"INSERT INTO lines VALUES ({n});\n\\echo {n}" for n in range(1, 100_000))
-        (self.near / "script").write_text(script)
-        writer = popen_in(None, ["setpriv", f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups",
-                                 self.programs / "psql", "-h", self.near, "-U", POSTGRES_USER, "-Atq",
-                                 "-v", "ON_ERROR_STOP=1", "-f", self.near / "script", POSTGRES_USER],
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/")
-        self.addCleanup(writer.stdout.close)
-        self.addCleanup(harness.stop, writer, signal.SIGKILL)
+        writer = self.start_postgres_writer()
         last = 0
         while last < ACKNOWLEDGED:
             last = int(writer.stdout.readline())
@@ -199,6 +193,47 @@ class Databases(unittest.TestCase):
         for left in self.near.glob(".s.PGSQL*"):
             left.unlink()
         self.start_postgres(self.mount("again").path / "data")
+        self.assert_lines(last)
+
+    def start_postgres_writer(self):
+        """Prints each number once the line with it is committed."""
+        self.query("CREATE TABLE lines (number integer)")
+        script = "\n".join(f"INSERT INTO lines VALUES ({n});\n\\echo {n}" for n in range(1, 100_000))
+        (self.near / "script").write_text(script)
+        writer = popen_in(None, ["setpriv", f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups",
+                                 self.programs / "psql", "-h", self.near, "-U", POSTGRES_USER, "-Atq",
+                                 "-v", "ON_ERROR_STOP=1", "-f", self.near / "script", POSTGRES_USER],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/")
+        self.addCleanup(writer.stdout.close)
+        self.addCleanup(harness.stop, writer, signal.SIGKILL)
+        return writer
+
+    @unittest.skipUnless(FULL, "takes a minute: TUSK_FULL=1")
+    def test_postgresql_through_power_cuts_of_the_server(self):
+        """The client lives: PostgreSQL notices nothing, and what it has committed is on the server's disk."""
+        self.need_postgres()
+        self.server.stop()
+        machine = self.enterContext(power.Machine(self.wan))
+        with Mount(self.wan, machine.server.url, path=self.folder / "powered") as mount:
+            data = self.make_cluster(mount)
+            writer = self.start_postgres_writer()
+            last = 0
+            for cut in range(POWER_CUTS):
+                while last < (cut + 1) * ACKNOWLEDGED:
+                    last = int(writer.stdout.readline())
+                machine.cut_power()
+            while last < (POWER_CUTS + 1) * ACKNOWLEDGED:
+                last = int(writer.stdout.readline())
+            harness.stop(writer, signal.SIGKILL)
+            last = max([last, *(int(line) for line in writer.stdout if line.endswith("\n"))])
+            self.as_postgres("pg_ctl", "-D", data, "-m", "fast", "stop")
+        machine.look_at_disk()
+        self.start_postgres(machine.export / "data")
+        self.assert_lines(last)
+        self.as_postgres("pg_ctl", "-D", machine.export / "data", "-m", "fast", "stop")
+        self.as_postgres("pg_checksums", "--check", "-D", machine.export / "data")
+
+    def assert_lines(self, last):
         numbers = [int(n) for n in self.query("SELECT number FROM lines ORDER BY number").split()]
         self.assertEqual(numbers, list(range(1, len(numbers) + 1)))
         self.assertGreaterEqual(len(numbers), last)

@@ -59,6 +59,7 @@ class Machine:
             self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tusk-power-")))
             self.image, self.disk, self.boot_id = (self.folder / name for name in ("image", "disk", "boot_id"))
             self.disk.mkdir()
+            self.folder.chmod(0o755)
             self.image.write_bytes(b"")
             os.truncate(self.image, self.mib << 20)
             run_in(None, ["mkfs.ext4", "-q", "-F", self.image], COMMAND_SECONDS)

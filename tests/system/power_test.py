@@ -32,8 +32,9 @@ LINE = {"rate": "200mbit", "delay": "5ms"}
 PROGRAM_SECONDS = 120
 TREE_FILES = 600
 
-# A history from a seed, in a directory of its own. Each call is a line once it has returned: its number, and the error.
-# Calls of the numbers in `failed` are left out: so the same history is made on a local directory.
+# A history from a seed, in a directory of its own. Each call is a line once it has returned: its number, the error, and the
+# paths of which nobody knows then what became of them. Calls of the numbers in `failed` are left out: so the same history
+# is made on a local directory.
 HISTORY = """
 import json, os, random, sys
 root, seed, count, failed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), set(json.loads(sys.argv[4]))
@@ -80,24 +81,45 @@ for number in range(count):
         "time": lambda: os.utime(path, ns=(10**18, 10**18 + made)),
         "xattr": lambda: os.setxattr(path, "user.number", str(made).encode()), "sync": lambda: synced(path),
         "sync folder": lambda: synced(folder)}[kind]
-    try:
-        if number not in failed:
+    error = None
+    if number not in failed:
+        try:
             step()
-        if kind in ("new", "link"):
-            files.append(name)
-        elif kind == "mkdir":
-            folders.append(name)
-        elif kind == "rename":
-            files[files.index(path)] = name
-        elif kind == "replace" and path != first:
-            files.remove(path)
-        elif kind == "unlink":
-            files.remove(path)
-        print(json.dumps([number, kind, 0]), flush=True)
-    except OSError as error:
-        print(json.dumps([number, kind, error.errno, str(error)]), flush=True)
+        except OSError as refused:
+            error = refused
+    if error or number in failed:
+        unknown = [name, path, first]
+        files = [known for known in files if known not in unknown]
+        print(json.dumps([number, kind, error and error.errno, unknown, str(error)]), flush=True)
+        continue
+    if kind in ("new", "link"):
+        files.append(name)
+    elif kind == "mkdir":
+        folders.append(name)
+    elif kind == "rename":
+        files[files.index(path)] = name
+    elif kind == "unlink" or kind == "replace" and path != first:
+        files.remove(path)
+    print(json.dumps([number, kind, 0]), flush=True)
 """
-HISTORY_CALLS = 1_500
+HISTORY_CALLS, CALLS_BESIDE_OTHERS = 1_500, 500
+
+# Looks at all that others make, again and again. A call that fails is a line, but of a name that is just gone.
+BYSTANDER = """
+import os, sys
+def complain(error):
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        print(error, flush=True)
+while True:
+    for folder, folders, files in os.walk(sys.argv[1], onerror=complain):
+        for name in files:
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    while file.read(1 << 16):
+                        pass
+            except OSError as error:
+                complain(error)
+"""
 
 SQLITE = """
 import sqlite3, sys
@@ -290,37 +312,76 @@ class PowerCuts(PowerTest):
 
     # --- Histories ------------------------------------------------------------------------------------------
 
-    def history(self):
-        """One cut in a history of calls. Returns the calls that failed."""
+    def history(self, disturb, calls=HISTORY_CALLS):
+        """A history of calls, disturbed once. Returns what it leaves on a local directory, and the calls that failed."""
         seed = self.chance.randrange(1 << 30)
         print(f"history {seed}", file=sys.stderr)
-        process = self.start(HISTORY, self.mount.path, seed, HISTORY_CALLS, "[]")
-        failed, cut_at = [], self.chance.randrange(50, HISTORY_CALLS // 2)
+        made = self.mount.path / "made"
+        made.mkdir()
+        process = self.start(HISTORY, made, seed, calls, "[]")
+        failed, cut_at = [], self.chance.randrange(50, calls // 2)
         for line in process.stdout:
             number, _, error, *_ = json.loads(line)
             if error:
                 failed.append(json.loads(line))
             if number >= cut_at:
-                cut_at = HISTORY_CALLS
-                self.machine.cut_power()
+                cut_at = calls
+                disturb()
         self.assertEqual(process.wait(PROGRAM_SECONDS), 0, process.stderr.read())
         local = self.near / f"local{seed}"
         local.mkdir()
-        run_in(None, [sys.executable, "-c", HISTORY, local, seed, HISTORY_CALLS,
+        run_in(None, [sys.executable, "-c", HISTORY, local, seed, calls,
                       json.dumps([number for number, *_ in failed])], PROGRAM_SECONDS)
+        print("failed:", failed, file=sys.stderr)
         return local, failed
+
+    def disturbances(self):
+        """What happens to the server in the middle of a history, by name."""
+        def killed():
+            self.machine.server.kill()
+            self.machine.server.start()
+
+        def restarted():
+            self.machine.server.stop()
+            self.machine.server.start()
+        return {"power": lambda: self.machine.cut_power(), "killed": killed, "restarted": restarted}
 
     def test_history(self):
         def one():
-            local, failed = self.history()
-            print("failed:", failed, file=sys.stderr)
-            return lambda export: self.assert_same_history(local, failed, export)
+            local, failed = self.history(self.machine.cut_power)
+            return lambda export: self.assert_same_history(local, failed, export, self.unmounted)
         self.rounds(one)
 
-    def assert_same_history(self, local, failed, export):
+    @unittest.skipUnless(FULL, "TUSK_FULL=1")
+    def test_history_before_the_eyes_of_others(self):
+        """Another mount and a program on the server look on, and write beside it."""
+        for name, disturb in self.disturbances().items():
+            with self.subTest(name):
+                self.rounds(lambda disturb=disturb: self.history_beside(disturb))
+
+    def history_beside(self, disturb):
+        with Mount(self.wan, self.machine.server.url) as other:
+            looking = self.start(BYSTANDER, other.path)
+            before = (other.path / "of the other", self.machine.export / "of the server")
+            for path in before:
+                path.write_text("before")
+            local, failed = self.history(disturb, CALLS_BESIDE_OTHERS)
+            for path in before:
+                path.write_text("after")
+            harness.stop(looking, signal.SIGKILL)
+            self.assertEqual(looking.stdout.read(), "")
+            self.assert_same_history(local, failed, other.path)
+            for path in before:
+                wait_until(lambda path=path: {(mount.path / path.name).read_text() for mount in (self.mount, other)} == {"after"},
+                           5, f"what was written to {path.name}")
+        return lambda export: self.assert_same_history(local, failed, export, self.unmounted)
+
+    def assert_same_history(self, local, failed, root, unmounted=None):
         self.assertLessEqual(len(failed), 1, "one program: one call that was under way")
-        self.assertEqual(list(differences(tree_of(local), tree_of(export)).items())[:5], [])
-        self.assertEqual(self.unmounted.returncode, 0, self.unmounted)
+        unknown = {os.path.normpath(path) for call in failed for path in call[3] if path}
+        wrong = differences(tree_of(local), tree_of(root / "made"))
+        self.assertEqual([(path, wrong[path]) for path in sorted(wrong) if path not in unknown][:5], [])
+        self.assertEqual(unmounted.returncode if unmounted else 0, 0, unmounted)
 
     def test_acknowledged_by_fsync(self):
         def one():

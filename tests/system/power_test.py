@@ -104,11 +104,12 @@ for number in range(count):
 """
 HISTORY_CALLS, CALLS_BESIDE_OTHERS = 1_500, 500
 
-# Looks at all that others make, again and again. A call that fails is a line, but of a name that is just gone.
+# Looks at all that others make, again and again. A call that fails is a line, but of a name that is just gone, or of a
+# file that lost its name before the server ended (N3).
 BYSTANDER = """
-import os, sys
+import errno, os, sys
 def complain(error):
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
         print(error, flush=True)
 while True:
     for folder, folders, files in os.walk(sys.argv[1], onerror=complain):

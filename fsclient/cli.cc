@@ -14,11 +14,12 @@
 #include "fsclient/umount_command.h"
 #include "fsclient/warm_command.h"
 #include "proto/base/suggestion.h"
+#include "proto/base/text.h"
 
 namespace tusk::client {
 
 int complain(int code, const std::string& text) {
-  fmt::print(stderr, "tusk: {}\n", text);
+  fmt::print(stderr, "tusk: {}\n", printable(text, text.size()));
   return code;
 }
 

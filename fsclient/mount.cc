@@ -152,14 +152,23 @@ Mount::~Mount() {
   fuse_session_destroy(session_);
 }
 
-Result<void> Mount::open_session() {
+std::string fuse_options(const MountOptions& options) {
   std::string joined =
       "default_permissions,subtype=tusk,max_read=" + std::to_string(FuseAdapter::kTransferMax);
-  joined += ",fsname=" + options_.source;
-  if (options_.read_only) joined += ",ro";
-  if (options_.allow_other) joined += ",allow_other";
-  if (options_.auto_unmount && in_path(kUnmountCommand)) joined += ",auto_unmount";
-  for (const std::string& option : options_.kernel_options) joined += "," + option;
+  joined += ",fsname=";
+  for (const char c : options.source) {
+    if (c == ',' || c == '\\') joined += '\\';  // fuse_opt_parse() takes a list apart at commas
+    joined += c;
+  }
+  if (options.read_only) joined += ",ro";
+  if (options.allow_other) joined += ",allow_other";
+  if (options.auto_unmount && in_path(kUnmountCommand)) joined += ",auto_unmount";
+  for (const std::string& option : options.kernel_options) joined += "," + option;
+  return joined;
+}
+
+Result<void> Mount::open_session() {
+  const std::string joined = fuse_options(options_);
 
   fuse_set_log_func(listen_to_libfuse);
   fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);

@@ -31,6 +31,9 @@ struct MountOptions {
   unsigned read_ahead_kib = 4096;           // of the kernel's own; needs root to be raised
 };
 
+// libfuse's -o list. Whatever the source holds stays part of the source.
+[[nodiscard]] std::string fuse_options(const MountOptions& options);
+
 class Mount final : public KernelCache {
  public:
   explicit Mount(MountOptions options) : options_(std::move(options)) {}

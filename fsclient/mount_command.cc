@@ -16,6 +16,7 @@
 #include "fsclient/mount.h"
 #include "fsclient/mount_daemon.h"
 #include "fsclient/mount_table.h"
+#include "proto/rpc/printable_log.h"
 
 namespace tusk::client {
 namespace {
@@ -26,7 +27,7 @@ constexpr const char* kInterruptedText = "interrupted: nothing is mounted";
 
 void log_to_stderr(const char* pattern) {
   auto logger = spdlog::stderr_color_mt("stderr");
-  logger->set_pattern(pattern);
+  logger->set_formatter(std::make_unique<rpc::PrintableFormatter>(pattern));
   spdlog::set_default_logger(std::move(logger));
 }
 
@@ -36,7 +37,10 @@ void log_to_the_caller() { log_to_stderr("tusk: %l: %v"); }
 void log_in_the_foreground() { log_to_stderr("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v"); }
 
 void log_to_syslog() {
-  spdlog::set_default_logger(spdlog::syslog_logger_mt("tusk", "tusk", LOG_PID, LOG_DAEMON));
+  constexpr bool kByFormatter = true;
+  auto logger = spdlog::syslog_logger_mt("tusk", "tusk", LOG_PID, LOG_DAEMON, kByFormatter);
+  logger->set_formatter(std::make_unique<rpc::PrintableFormatter>("%v", ""));
+  spdlog::set_default_logger(std::move(logger));
 }
 
 // ---------------------------------------------------------------- the daemon

@@ -21,6 +21,7 @@
 #include "fsclient/mount_table.h"
 #include "fsclient/session_files.h"
 #include "fsclient/status.h"
+#include "proto/base/text.h"
 #include "proto/crypto/identity.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
@@ -445,7 +446,7 @@ std::string explain(const Error& error, const MountSettings& settings) {
           "{} does not let us in to '{}': that name is mistyped, or the token in the URL is missing, wrong, "
           "expired or for another export; get a new URL from its administrator (tuskd token), or have this "
           "client's key allowed (tuskd allow --export {} --{})",
-          server, settings.url.export_name, settings.url.export_name, own_key(settings));
+          server, settings.url.export_name, shell_word(settings.url.export_name), own_key(settings));
     case ErrorCode::kNoSuchExport:
       return fmt::format("{} exports nothing called '{}'", server, settings.url.export_name);
     case ErrorCode::kVersionMismatch:

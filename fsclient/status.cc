@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fsclient/mount_settings.h"
+#include "proto/base/text.h"
 
 namespace tusk::client {
 
@@ -146,7 +147,7 @@ std::string advice_when_refused(const Json& json) {
   return fmt::format(
       "mount again with a new URL (tuskd token), or have this client's key allowed "
       "(tuskd allow --export {} -- {}); once let in again, this mount goes on by itself",
-      server.substr(server.rfind('/') + 1), json.at("client_key").get<std::string>());
+      shell_word(server.substr(server.rfind('/') + 1)), json.at("client_key").get<std::string>());
 }
 
 // Nothing without a disk cache; an older daemon does not say.
@@ -175,11 +176,12 @@ std::vector<std::pair<std::string, std::string>> disk_cache_rows(const Json& jso
 std::string describe(const Json& json) {
   const Json& path = json.at("path");
   const auto number = [](const Json& from, const char* key) { return from.at(key).get<double>(); };
-  std::string text = fmt::format("{} on {}{}\n", json.at("server").get<std::string>(),
-                                 json.at("mountpoint").get<std::string>(),
-                                 json.at("read_only").get<bool>() ? " (read-only)" : "");
+  const std::string first = fmt::format("{} on {}{}", json.at("server").get<std::string>(),
+                                        json.at("mountpoint").get<std::string>(),
+                                        json.at("read_only").get<bool>() ? " (read-only)" : "");
+  std::string text = printable(first, first.size()) + "\n";
   const auto row = [&text](std::string_view name, const std::string& value) {
-    text += fmt::format("  {:<16}{}\n", name, value);
+    text += fmt::format("  {:<16}{}\n", name, printable(value, value.size()));
   };
   row("connection", connection_text(json));
   // An older daemon does not say.

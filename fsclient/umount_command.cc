@@ -14,6 +14,7 @@
 #include "fsclient/mount_settings.h"
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
+#include "proto/base/text.h"
 
 namespace tusk::client {
 namespace {
@@ -27,7 +28,7 @@ constexpr std::chrono::seconds kEndsSoon{2};         // without a word
 constexpr std::chrono::seconds kEndsElsewhere{8};    // nothing here keeps it any more, so something else does
 constexpr std::chrono::seconds kEndsWhenDropped{5};  // then it hangs
 
-void tell(const std::string& text) { fmt::print(stderr, "tusk: {}\n", text); }
+void tell(const std::string& text) { fmt::print(stderr, "tusk: {}\n", printable(text, text.size())); }
 
 std::string amount(ByteCount bytes) { return size_text(static_cast<double>(bytes)); }
 

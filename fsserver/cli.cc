@@ -10,6 +10,7 @@
 
 #include "fsserver/config.h"
 #include "proto/base/suggestion.h"
+#include "proto/rpc/printable_log.h"
 
 namespace tusk::server {
 namespace {
@@ -34,7 +35,7 @@ void add_state_options(CLI::App& command, StateArguments& state) {
 
 void start_logging(const std::string& level) {
   auto logger = spdlog::stderr_color_mt("tuskd");
-  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  logger->set_formatter(std::make_unique<rpc::PrintableFormatter>("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v"));
   spdlog::set_default_logger(std::move(logger));
   spdlog::set_level(spdlog::level::from_str(level));
   spdlog::flush_on(spdlog::level::info);

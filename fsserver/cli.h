@@ -64,7 +64,5 @@ struct AllowArguments {
 [[nodiscard]] Result<io::Address> parse_listen(std::string_view text);
 // How others reach a server that listens on these addresses.
 [[nodiscard]] std::string public_host(const std::vector<io::Address>& listen);
-// For a POSIX shell, in quotes only if it needs them.
-[[nodiscard]] std::string shell_word(std::string_view text);
 
 }  // namespace tusk::server

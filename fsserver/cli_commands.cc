@@ -12,6 +12,7 @@
 #include "fsserver/daemon.h"
 #include "fsserver/located.h"
 #include "fsserver/state_file.h"
+#include "proto/base/text.h"
 #include "proto/io/clock.h"
 #include "proto/rpc/mount_url.h"
 
@@ -39,7 +40,8 @@ Result<ExportSettings> shared_export(const ShareArguments& arguments) {
   const std::string own_name = directory.filename().string();
   settings.name = arguments.name.value_or(own_name.empty() ? "root" : own_name);
   settings.access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
-  TUSK_TRY(check_export_name(settings.name));
+  if (const Result<void> good = rpc::check_export_name(settings.name); !good)
+    return bad("'" + printable(settings.name) + "': " + good.error().context + " (--name gives it another)");
   return settings;
 }
 
@@ -95,7 +97,7 @@ void print_server(const ServerStatus& server) {
   std::printf("tuskd (pid %d) on%s: %zu connected\n", server.pid, listen.c_str(), server.clients.size());
   for (const ConnectedClient& client : server.clients)
     std::printf("  %s %s '%s' at %s, since %s, %zu files open, key %s\n", client.export_name.c_str(),
-                std::string(access_name(client.access)).c_str(), client.client_name.c_str(),
+                std::string(access_name(client.access)).c_str(), printable(client.client_name).c_str(),
                 client.peer.address.c_str(), moment(client.since_unix_s).c_str(), client.open_files,
                 client.peer.key.to_text().c_str());
 }

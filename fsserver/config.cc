@@ -60,7 +60,7 @@ ExportSettings read_export(TomlReader& reader) {
   ExportSettings settings;
   if (const auto name = reader.required_text("name")) {
     settings.name = *name;
-    if (const auto good = check_export_name(*name); !good) reader.complain("name", good.error().context);
+    if (const auto good = rpc::check_export_name(*name); !good) reader.complain("name", good.error().context);
   }
   if (const auto path = reader.required_text("path")) {
     settings.path = *path;

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "fsserver/state_file.h"
 #include "proto/io/clock.h"
@@ -237,7 +238,12 @@ Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(const std::vec
 }
 
 void Daemon::apply(const Result<ServerConfig>& fresh) {
-  if (!fresh) return spdlog::error("not reloaded:\n{}", fresh.error().context);
+  if (!fresh) {
+    spdlog::error("not reloaded:");
+    std::istringstream lines(fresh.error().context);
+    for (std::string line; std::getline(lines, line);) spdlog::error("{}", line);
+    return;
+  }
   auto opened = open_exports(fresh->exports, config_.exports);
   if (!opened) return spdlog::error("not reloaded: {}", opened.error().message());
   exports_ = std::move(*opened);

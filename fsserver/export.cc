@@ -8,15 +8,6 @@
 #include "proto/rpc/mount_url.h"
 
 namespace tusk::server {
-Result<void> check_export_name(std::string_view name) {
-  if (name.empty()) return fail(ErrorCode::kBadConfig, "an export needs a name");
-  if (name.size() > rpc::kExportNameBytesMax)
-    return fail(ErrorCode::kBadConfig, "an export's name has at most 255 bytes");
-  if (name.find('/') != std::string_view::npos || name.find('\0') != std::string_view::npos)
-    return fail(ErrorCode::kBadConfig, "an export's name has no '/' and no NUL");
-  return {};
-}
-
 // The one time a path with symlinks is followed: the operator's own.
 Result<Fd> open_exported_directory(const std::filesystem::path& path) {
   Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -47,7 +38,7 @@ struct Wanted {
 };
 
 Result<Wanted> wanted_of_this_machine(const ExportSettings& settings) {
-  TUSK_TRY(check_export_name(settings.name));
+  TUSK_TRY(rpc::check_export_name(settings.name));
   auto directory = open_exported_directory(settings.path);
   if (!directory) return unusable(settings, directory.error().context);
   auto act_as = acting_user(settings.act_as);

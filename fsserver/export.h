@@ -33,9 +33,6 @@ struct ExportSettings {
   bool operator==(const ExportSettings&) const = default;
 };
 
-// "" and names that do not fit in a URL are no names: kBadConfig.
-[[nodiscard]] Result<void> check_export_name(std::string_view name);
-
 // What an export needs of this machine. kBadConfig with a sentence for each.
 [[nodiscard]] Result<Fd> open_exported_directory(const std::filesystem::path& path);
 // Nothing: as the server itself.

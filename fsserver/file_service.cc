@@ -11,9 +11,9 @@
 
 #include "fsserver/exclusive_names.h"
 #include "fsserver/lease_effects.h"
+#include "proto/base/text.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
-#include "proto/rpc/printable.h"
 
 namespace tusk::server {
 namespace {
@@ -462,7 +462,7 @@ void FileService::execute(const Operation& operation, Call& call) {
   if (number == EIO || number == ENOSPC || number == EDQUOT || result.error().code == ErrorCode::kInternal)
     if (const auto left_out = failures_logged_.admit(io::now()))
       spdlog::warn("export '{}': {} by {}: {}{}", call.exported().name(), operation.name,
-                   call.attachment().peer.address, rpc::printable(result.error().message()),
+                   call.attachment().peer.address, printable(result.error().message()),
                    and_before(*left_out));
   call.reply = to_reply(result.error());
   call.body = {};

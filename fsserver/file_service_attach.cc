@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "fsserver/file_service.h"
+#include "proto/base/text.h"
 #include "proto/crypto/base64url.h"
 #include "proto/io/clock.h"
-#include "proto/rpc/printable.h"
 
 namespace tusk::server {
 namespace {
@@ -34,7 +34,7 @@ void FileService::answer_attach(const Incoming& incoming) {
   const schema::AttachRequest& request = incoming->message().attach();
   if (const auto left_out = refusals_logged_.admit(io::now()))
     spdlog::warn("{} ({}) may not mount '{}': {}{}", incoming->peer().address, incoming->peer().key.to_text(),
-                 rpc::printable(request.export_name()), reply.error().message(), and_before(*left_out));
+                 printable(request.export_name()), reply.error().message(), and_before(*left_out));
   incoming->reply_error(reply.error().code, reply.error().context);
 }
 
@@ -107,7 +107,7 @@ Result<std::shared_ptr<Attachment>> FileService::enter(const rpc::IncomingCall& 
   if (request.session().size() != kSessionIdBytes) return fail(ErrorCode::kMalformed, "session id");
   auto attachment = std::make_shared<Attachment>();
   attachment->peer = incoming.peer();
-  attachment->client_name = rpc::printable(request.client_name(), kClientNameBytesMax);
+  attachment->client_name = printable(request.client_name(), kClientNameBytesMax);
   attachment->token = request.token();
   attachment->since_unix_s = io::unix_seconds();
   // Before the right is looked at: what changes meanwhile is noticed by without_right().

@@ -84,7 +84,7 @@ Result<Located> locate(const StateArguments& arguments) {
 }
 
 Result<Reachable> find_export(const Located& located, const std::string& name) {
-  TUSK_TRY(check_export_name(name));
+  TUSK_TRY(rpc::check_export_name(name));
   std::optional<Reachable> running;  // several may export the same directory: who lets clients write
   for (const ServerStatus& server : located.running)
     if (const auto* exported = export_in(server.exports, name); exported != nullptr)

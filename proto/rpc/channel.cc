@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "proto/base/text.h"
 #include "proto/io/address.h"
 #include "proto/io/clock.h"
 #include "proto/io/reactor.h"
@@ -19,7 +20,6 @@
 #include "proto/rpc/message_codec.h"
 #include "proto/rpc/outgoing_calls.h"
 #include "proto/rpc/path_trace.h"
-#include "proto/rpc/printable.h"
 
 namespace tusk::rpc {
 namespace {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "proto/base/percent_encoding.h"
+#include "proto/base/text.h"
 #include "proto/crypto/base64url.h"
 
 namespace tusk::rpc {
@@ -43,8 +44,8 @@ Result<void> parse_authority(std::string_view authority, MountUrl& url) {
       return bad("an IPv6 address needs brackets, as in [2001:db8::1]");
   }
   if (url.host.empty()) return bad("the host is missing");
-  constexpr std::string_view kNeverInAHost = " \t\r\n@?#[]/\\\"'<>";
-  if (url.host.find_first_of(kNeverInAHost) != std::string::npos || url.host.find('\0') != std::string::npos)
+  constexpr std::string_view kNeverInAHost = " ,@?#[]/\\\"'<>";
+  if (url.host.find_first_of(kNeverInAHost) != std::string::npos || has_control_characters(url.host))
     return bad("the host has a character that no host name has");
   if (!port.empty()) {
     TUSK_ASSIGN(url.port, parse_port(port.substr(1)));
@@ -71,6 +72,16 @@ Result<void> parse_right(std::string_view text, MountUrl& url) {
 
 }  // namespace
 
+Result<void> check_export_name(std::string_view name) {
+  if (name.empty()) return fail(ErrorCode::kBadConfig, "an export needs a name");
+  if (name.size() > kExportNameBytesMax)
+    return fail(ErrorCode::kBadConfig, "an export's name has at most 255 bytes");
+  if (name == "." || name == "..") return fail(ErrorCode::kBadConfig, "an export's name is no directory's");
+  if (name.find_first_of("/,") != std::string_view::npos || has_control_characters(name))
+    return fail(ErrorCode::kBadConfig, "an export's name has no '/', no comma and no control characters");
+  return {};
+}
+
 Result<MountUrl> MountUrl::parse(std::string_view text) {
   if (text.size() > kMountUrlBytesMax)
     return bad("longer than " + std::to_string(kMountUrlBytesMax) + " characters");
@@ -90,9 +101,7 @@ Result<MountUrl> MountUrl::parse(std::string_view text) {
   if (name.find('?') != std::string_view::npos) return bad("'?' in an export's name is written as %3F");
   auto decoded = percent_decode(name);
   if (!decoded) return bad("'%' in the export's name needs two hexadecimal digits");
-  if (decoded->find('/') != std::string::npos || decoded->find('\0') != std::string::npos)
-    return bad("an export's name has no '/' and no NUL");
-  if (decoded->size() > kExportNameBytesMax) return bad("the export's name is too long");
+  if (const Result<void> good = check_export_name(*decoded); !good) return bad(good.error().context);
   url.export_name = std::move(*decoded);
   return url;
 }

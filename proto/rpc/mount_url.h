@@ -24,10 +24,16 @@ constexpr std::size_t kTokenBytes = 16;
 constexpr std::size_t kExportNameBytesMax = 255;
 constexpr std::size_t kMountUrlBytesMax = 2048;
 
+// What both sides call a good name of an export: 1 to kExportNameBytesMax bytes, neither "." nor "..",
+// without
+// '/', comma and control characters, so that it can stand in mount options, mount tables and logs.
+// kBadConfig with a sentence.
+[[nodiscard]] Result<void> check_export_name(std::string_view name);
+
 struct MountUrl {
   std::string host;  // without brackets
   std::uint16_t port = kDefaultPort;
-  std::string export_name;  // decoded; not empty, at most kExportNameBytesMax bytes, no '/' and no NUL
+  std::string export_name;                         // decoded; check_export_name() holds
   std::optional<crypto::Fingerprint> fingerprint;  // of the server's key; absent: pin what answers
   std::vector<std::byte> token;                    // kTokenBytes, or empty: the client's key is listed
 

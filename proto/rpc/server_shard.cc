@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <system_error>
 
+#include "proto/base/text.h"
 #include "proto/io/clock.h"
 #include "proto/rpc/path_stats.h"
-#include "proto/rpc/printable.h"
 #include "proto/rpc/steering.h"
 
 namespace tusk::rpc {

@@ -102,7 +102,7 @@ void MountedExport::mount(ExportSetup setup, char session) {
             .bytes_max = 64 * 1024 * 1024},
         *disk_scheduler_);
   }
-  mount_ = std::make_unique<client::Mount>(client::MountOptions{.source = "tusk-test",
+  mount_ = std::make_unique<client::Mount>(client::MountOptions{.source = setup.source,
                                                                 .mountpoint = mountpoint_.path(),
                                                                 .read_only = setup.read_only,
                                                                 .allow_other = ::geteuid() == 0,

@@ -544,12 +544,5 @@ TEST(Words, HostsForUrls) {
   EXPECT_EQ(public_host({io::parse("127.0.0.1:1").value(), io::parse("192.0.2.1:1").value()}), "192.0.2.1");
 }
 
-TEST(Words, ForAShell) {
-  EXPECT_EQ(shell_word("/mnt/data"), "/mnt/data");
-  EXPECT_EQ(shell_word("a b"), "'a b'");
-  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
-  EXPECT_EQ(shell_word(""), "''");
-}
-
 }  // namespace
 }  // namespace tusk::server

@@ -95,11 +95,16 @@ TEST(MountUrl, SaysWhatIsWrong) {
   EXPECT_THAT(error_of("tusk://host/a/b"), HasSubstr("no '/'"));
   EXPECT_THAT(error_of("tusk://host/a/"), HasSubstr("no '/'"));
   EXPECT_THAT(error_of("tusk://host/a%2Fb"), HasSubstr("no '/'"));
-  EXPECT_THAT(error_of("tusk://host/a%00b"), HasSubstr("no NUL"));
+  for (const char* name : {"a%00b", "x%2Csuid%2Cdev", "x,suid", "a%0Ab", "%1b[2J", "a%7F", "a%C2%9B"})
+    EXPECT_THAT(error_of(std::string("tusk://host/") + name), HasSubstr("no control characters")) << name;
+  for (const char* name : {".", "..", "%2E%2e"})
+    EXPECT_THAT(error_of(std::string("tusk://host/") + name), HasSubstr("no directory's")) << name;
+  for (const char* host : {"a,suid", "a\x1b[2J", "a\nb", "a\xc2\x9b"})
+    EXPECT_THAT(error_of(std::string("tusk://") + host + "/d"), HasSubstr("host name")) << host;
   EXPECT_THAT(error_of("tusk://host/a%4"), HasSubstr("two hexadecimal digits"));
   EXPECT_THAT(error_of("tusk://host/a%zz"), HasSubstr("two hexadecimal digits"));
   EXPECT_THAT(error_of("tusk://host/a%-1"), HasSubstr("two hexadecimal digits"));
-  EXPECT_THAT(error_of("tusk://host/" + std::string(256, 'x')), HasSubstr("too long"));
+  EXPECT_THAT(error_of("tusk://host/" + std::string(256, 'x')), HasSubstr("at most 255 bytes"));
   EXPECT_THAT(error_of("tusk://host/" + std::string(3000, 'x')), HasSubstr("longer than 2048"));
   EXPECT_THAT(error_of("tusk://host/d#***"), HasSubstr("damaged"));
 }

@@ -6,8 +6,8 @@
 #include <future>
 #include <mutex>
 
+#include "proto/base/text.h"
 #include "proto/rpc/memory_account.h"
-#include "proto/rpc/printable.h"
 #include "proto/rpc/server_endpoint.h"
 #include "tests/support/sleeps.h"
 #include "tests/unit/rpc/raw_client.h"

@@ -352,6 +352,8 @@ class Filesystem {
                           const NewAttributes& changes, Done<AttributesReply> done);
   void send_set_attributes(const Asker& asker, const InodePointer& inode, std::uint64_t open_id,
                            const NewAttributes& changes, NoOpens no_opens, Done<AttributesReply> done);
+  // The type and permission bits that the server gives to what a program makes, or chmods, so.
+  [[nodiscard]] std::uint32_t mode_at_server(std::uint32_t mode) const;
   static void write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes);
   void note_truncated(const InodePointer& inode, ByteCount size);
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
@@ -457,6 +459,7 @@ class Filesystem {
   ExportStatistics statistics_;
   const std::uint32_t owner_uid_;  // of what is made, unless owners are real
   const std::uint32_t owner_gid_;
+  std::atomic<bool> special_bits_stripped_{false};
   bool root_told_ = false;  // by the attach, under a lease
   std::atomic<TimePoint> acquired_at_{TimePoint::min()};
   std::atomic<TimePoint> removed_at_{TimePoint::min()};

@@ -7,6 +7,7 @@ void Filesystem::take_terms(const schema::AttachReply& attached) {
   const bool usable = options_.confirmed != nullptr;
   trust_->set_terms(std::chrono::milliseconds(usable ? attached.lease_ms() : 0), attached.lease_floor());
   core_.clock.set(attached.unix_time_ns());
+  special_bits_stripped_ = attached.special_bits_stripped();
   watching_ = usable && attached.lease_ms() != 0 ? attached.watching() : schema::WATCH_NONE;
 }
 

@@ -155,11 +155,17 @@ void Filesystem::note_acquired(const std::vector<InodePointer>& asked, const sch
 
 // ---------------------------------------------------------------- what is made
 
+std::uint32_t Filesystem::mode_at_server(std::uint32_t mode) const {
+  constexpr std::uint32_t kPrivileges = S_ISUID | S_ISGID;
+  return special_bits_stripped_ && !S_ISDIR(mode) ? mode & ~kPrivileges : mode;
+}
+
 Filesystem::InodePointer Filesystem::new_inode(const Asker& asker, const Standing& standing,
                                                std::uint32_t mode, std::uint64_t rdev) {
   const InodePointer inode = core_.inodes.make();
   const std::uint64_t number = core_.log.next_name();
   const bool inherits = (standing.directory.mode & S_ISGID) != 0;
+  mode = mode_at_server(mode);
   Attributes attr;
   attr.ino = kOwnIno | number;
   attr.mode = mode | (S_ISDIR(mode) && inherits ? S_ISGID : 0);
@@ -494,7 +500,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     const std::lock_guard lock(inode->mutex);
     entry.mutable_setattr()->set_open_id(inode->any_open_id());
     inode->attributes.adjust([&](Attributes& attr) {
-      if (changes.mode) attr.mode = (attr.mode & S_IFMT) | (*changes.mode & 07777);
+      if (changes.mode) attr.mode = mode_at_server((attr.mode & S_IFMT) | (*changes.mode & 07777));
       if (changes.uid) attr.uid = *changes.uid;
       if (changes.gid) attr.gid = *changes.gid;
       if (changes.atime) attr.atime = std::get<timespec>(*changes.atime);

@@ -75,6 +75,12 @@ struct CommandLine {
     command->add_option("DIR", share.directory, "The directory")->required();
     command->add_option("--name", share.name, "Its name in the URL (default: the directory's own)");
     command->add_flag("--rw", share.read_write, "Let the other machine write, too");
+    command
+        ->add_option("--as", share.act_as,
+                     "The user whose rights clients have (only as root; default: root itself)")
+        ->type_name("USER");
+    command->add_flag("--setuid", share.setuid,
+                      "Let clients make set-user-ID programs, file capabilities and device nodes");
     command->add_option("--listen", share.listen,
                         "ADDR:PORT to listen on (default: every address, port 8875)");
     command->add_option("--state-dir", share.state_dir, "Where keys and tokens are kept");

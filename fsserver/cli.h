@@ -23,6 +23,8 @@ struct ShareArguments {
   std::string directory;
   std::optional<std::string> name;  // else the directory's own
   bool read_write = false;
+  std::optional<std::string> act_as;  // a user; else tuskd's own
+  bool setuid = false;
   std::string listen;  // empty: every address, the default port
   std::string state_dir;
   std::string url_file;

@@ -27,8 +27,10 @@ Result<void> print_line(const std::string& text) {
   return {};
 }
 
+// The token is on no command line there, which other users and the log of sudo could see: echo is the shell's
+// own.
 std::string mount_line(const rpc::MountUrl& url) {
-  return "tusk mount '" + url.to_text() + "' " + shell_word("/mnt/" + url.export_name);
+  return "echo '" + url.to_text() + "' | tusk mount - " + shell_word("/mnt/" + url.export_name);
 }
 
 Result<ExportSettings> shared_export(const ShareArguments& arguments) {
@@ -40,6 +42,8 @@ Result<ExportSettings> shared_export(const ShareArguments& arguments) {
   const std::string own_name = directory.filename().string();
   settings.name = arguments.name.value_or(own_name.empty() ? "root" : own_name);
   settings.access = arguments.read_write ? Access::kReadWrite : Access::kReadOnly;
+  settings.act_as = arguments.act_as;
+  settings.setuid = arguments.setuid;
   if (const Result<void> good = rpc::check_export_name(settings.name); !good)
     return bad("'" + printable(settings.name) + "': " + good.error().context + " (--name gives it another)");
   return settings;
@@ -120,6 +124,10 @@ bool ignores_hangup() {
 Result<void> share(const ShareArguments& arguments) {
   TUSK_ASSIGN(const ExportSettings exported, shared_export(arguments));
   TUSK_TRY(check_url_file(arguments.url_file));
+  if (::geteuid() == 0 && arguments.read_write && !arguments.act_as)
+    print_warning(
+        "whoever has the URL writes as root here: `--as USER` gives clients the rights of a user" +
+        std::string(arguments.setuid ? ", and --setuid lets them make programs that run as root" : ""));
   Daemon::block_signals();
   raise_descriptor_limit();
   ServerConfig config;

@@ -77,6 +77,7 @@ ExportSettings read_export(TomlReader& reader) {
       reader.complain_at(line, "'" + text + "' is not a client's fingerprint (43 characters)");
   }
   settings.act_as = reader.text("as");
+  settings.setuid = reader.boolean("setuid").value_or(false);
   reader.done();
   return settings;
 }

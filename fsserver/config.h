@@ -20,6 +20,7 @@
 //   access = "rw"                   # or "ro", the default
 //   clients = ["FINGERPRINT", ...]  # enter without a token
 //   as = "www-data"                 # whom the server acts as; only when tuskd runs as root
+//   setuid = false                  # clients may make set-user-ID programs and device nodes
 //
 // Unknown keys are errors. Pure: touches no file and no network; what only a machine can tell, such as
 // whether there is a directory, is asked of a function.

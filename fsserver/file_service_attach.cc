@@ -337,6 +337,7 @@ schema::Reply FileService::welcome(const Attachment& attachment, schema::Node ro
   facts.set_owner_gid(attachment.exported->owner_gid());
   facts.set_unix_time_ns(io::unix_nanoseconds());
   facts.set_connections_max(kSessionConnectionsMax);
+  facts.set_special_bits_stripped(!attachment.exported->settings().setuid);
   return reply;
 }
 

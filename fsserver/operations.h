@@ -92,10 +92,6 @@ Result<void> acquire(Call& call);
 [[nodiscard]] Result<bool> keep_lock(const Attachment& attachment, LockTable& locks,
                                      const schema::LockRequest& request, bool may_reclaim);
 
-// A write, truncation or allocation takes the set-user-ID and set-group-ID bits away from an executable.
-// The kernel does so unless the writer is root: here it has to be done for it.
-[[nodiscard]] Result<void> strip_special_bits(const Call& call, const Fd& file);
-
 // pread until `into` is full or the file ends; how many bytes there were.
 [[nodiscard]] Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into);
 

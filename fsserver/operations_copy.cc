@@ -7,6 +7,7 @@
 
 #include "fsserver/file_change.h"
 #include "fsserver/operations.h"
+#include "fsserver/special_bits.h"
 #include "proto/io/clock.h"
 
 namespace tusk::server::ops {

@@ -8,6 +8,7 @@
 #include "fsserver/file_change.h"
 #include "fsserver/made_at.h"
 #include "fsserver/operations.h"
+#include "fsserver/special_bits.h"
 #include "proto/rpc/compression.h"
 
 namespace tusk::server {
@@ -56,17 +57,6 @@ Result<SharedBytes> written_bytes(const Call& call) {
 }
 
 }  // namespace
-
-Result<void> strip_special_bits(const Call& call, const Fd& file) {
-  if (!call.privileged()) return {};
-  TUSK_ASSIGN(const Status status, status_of(file));
-  const unsigned mode = status.stx_mode & 07777;
-  unsigned kept = mode & ~static_cast<unsigned>(S_ISUID);
-  if (mode & S_IXGRP) kept &= ~static_cast<unsigned>(S_ISGID);  // without it the bit means mandatory locking
-  if (!S_ISREG(status.stx_mode) || kept == mode) return {};
-  if (::chmod(proc_path(file).c_str(), kept) != 0) return fail_errno("chmod");
-  return {};
-}
 
 Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into) {
   std::size_t done = 0;

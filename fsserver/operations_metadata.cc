@@ -7,6 +7,7 @@
 #include "fsserver/directory_reader.h"
 #include "fsserver/file_change.h"
 #include "fsserver/operations.h"
+#include "fsserver/special_bits.h"
 
 namespace tusk::server::ops {
 namespace {
@@ -41,10 +42,11 @@ Result<void> change_owner(const Call& call, const Fd& node, const schema::SetAtt
   return {};
 }
 
-Result<void> change_mode(const Fd& node, std::uint32_t mode) {
+Result<void> change_mode(const Call& call, const Fd& node, std::uint32_t mode) {
   TUSK_ASSIGN(const Status status, status_of(node));
   if (S_ISLNK(status.stx_mode)) return fail(from_errno(EOPNOTSUPP), "a symlink has no mode of its own");
-  if (::chmod(proc_path(node).c_str(), mode & 07777) != 0) return fail_errno("chmod");
+  if (::chmod(proc_path(node).c_str(), permitted_mode(call, status.stx_mode, mode)) != 0)
+    return fail_errno("chmod");
   return {};
 }
 
@@ -74,7 +76,7 @@ bool changes_times(const schema::SetAttrRequest& request) {
 Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& request) {
   if (request.has_size()) TUSK_TRY(change_size(call, node, request));
   if (request.has_uid() || request.has_gid()) TUSK_TRY(change_owner(call, node, request));
-  if (request.has_mode()) TUSK_TRY(change_mode(node, request.mode()));
+  if (request.has_mode()) TUSK_TRY(change_mode(call, node, request.mode()));
   if (changes_times(request)) TUSK_TRY(change_times(node, request));
   return {};
 }

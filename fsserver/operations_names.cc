@@ -8,6 +8,7 @@
 #include "fsserver/file_change.h"
 #include "fsserver/made_at.h"
 #include "fsserver/operations.h"
+#include "fsserver/special_bits.h"
 
 namespace tusk::server::ops {
 namespace {
@@ -35,9 +36,7 @@ Result<void> make(const Call& call, const Fd& parent, const schema::MakeNodeRequ
       return {};
     case S_IFCHR:
     case S_IFBLK:
-      // Where users are not told apart a device would open the server's hardware to all of them.
-      if (!call.attachment().identity_real || !call.exported().can_be_real())
-        return fail(from_errno(EPERM), "devices only where owners are real");
+      TUSK_TRY(check_device(call, type, request.rdev()));
       [[fallthrough]];
     case 0:
     case S_IFREG:
@@ -53,10 +52,10 @@ Result<void> make(const Call& call, const Fd& parent, const schema::MakeNodeRequ
 
 // What the kernel left out of the wanted mode on the way: bits that only chmod sets. The set-group-ID
 // bit that a directory inherits stays.
-Result<void> exact_mode(NodeTable::Found& found, std::uint32_t wanted) {
+Result<void> exact_mode(const Call& call, NodeTable::Found& found, std::uint32_t wanted) {
   const bool directory = S_ISDIR(found.status.stx_mode);
   if (S_ISLNK(found.status.stx_mode)) return {};
-  const std::uint32_t special = wanted & (S_ISUID | S_ISGID | S_ISVTX);
+  const std::uint32_t special = permitted_mode(call, found.status.stx_mode, wanted) & 07000;
   const std::uint32_t present = found.status.stx_mode & 07777;
   if (special == 0 || (present & special) == special) return {};
   if (::chmod(proc_path(*found.fd).c_str(), present | special) != 0)
@@ -170,7 +169,7 @@ Result<void> make_node(Call& call) {
     }
   }
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(at.parent, at.handle, at.name));
-  TUSK_TRY(exact_mode(found, request.mode()));
+  TUSK_TRY(exact_mode(call, found, request.mode()));
   set_made_at(call, *found.fd, MadeTimes::kBoth);
   call.mutated(at.handle);
   *call.reply.mutable_node()->mutable_node() = call.node_of(found);

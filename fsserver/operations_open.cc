@@ -5,6 +5,7 @@
 
 #include "fsserver/made_at.h"
 #include "fsserver/operations.h"
+#include "fsserver/special_bits.h"
 
 namespace tusk::server::ops {
 namespace {
@@ -95,9 +96,9 @@ Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
     TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(call.creator()));
     TUSK_ASSIGN(fd, create_child(*parent, request.name(), access, request.mode() & 0777));
   }
-  if ((request.mode() & 07000) != 0) {
+  if (const mode_t special = permitted_mode(call, S_IFREG, request.mode()) & 07000; special != 0) {
     TUSK_ASSIGN(const Status status, status_of(fd));
-    const mode_t mode = (status.stx_mode & 07777) | (request.mode() & 07000);
+    const mode_t mode = (status.stx_mode & 07777) | special;
     if (::fchmod(fd.number(), mode) != 0) return fail_errno("chmod of the new file");
   }
   // The table gets an O_PATH descriptor: one open for writing would keep the file from being executed.

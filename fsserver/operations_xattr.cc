@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fsserver/operations.h"
+#include "fsserver/special_bits.h"
 
 namespace tusk::server::ops {
 namespace {
@@ -49,6 +50,7 @@ Result<void> getxattr(Call& call) {
 Result<void> setxattr(Call& call) {
   const auto& request = call.request().setxattr();
   TUSK_TRY(check_name(call, request.name()));
+  TUSK_TRY(check_privileged_attribute(call, request.name()));
   if (request.value().size() > kXattrValueBytesMax) return fail(from_errno(E2BIG));
   if ((request.flags() & ~static_cast<std::uint32_t>(XATTR_CREATE | XATTR_REPLACE)) != 0)
     return fail(from_errno(EINVAL));

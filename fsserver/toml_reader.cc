@@ -59,6 +59,14 @@ std::optional<std::int64_t> TomlReader::integer(std::string_view key, std::int64
   return std::nullopt;
 }
 
+std::optional<bool> TomlReader::boolean(std::string_view key) {
+  const toml::node* const node = find(key);
+  if (node == nullptr) return std::nullopt;
+  if (const auto value = node->value_exact<bool>()) return *value;
+  complain(key, quoted(key) + " must be true or false");
+  return std::nullopt;
+}
+
 std::vector<TomlReader::Item> TomlReader::texts(std::string_view key) {
   std::vector<Item> items;
   const toml::node* const node = find(key);

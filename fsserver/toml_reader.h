@@ -38,6 +38,7 @@ class TomlReader {
   // As text(), and its absence is a complaint.
   [[nodiscard]] std::optional<std::string> required_text(std::string_view key);
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key, std::int64_t min, std::int64_t max);
+  [[nodiscard]] std::optional<bool> boolean(std::string_view key);
   struct Item {
     std::string text;
     unsigned line;

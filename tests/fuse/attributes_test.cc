@@ -13,7 +13,9 @@
 namespace tusk::test {
 namespace {
 
-using AttributesOf = MountedTest;
+class AttributesOf : public MountedTest {
+  ExportSetup setup() override { return {.setuid = true}; }
+};
 
 TEST_F(AttributesOf, AreTheServers) {
   write_file(on_server("a"), noise(10'000));

@@ -221,7 +221,7 @@ class Posix(unittest.TestCase):
         cls.addClassCleanup(run_in, None, ["umount", "-l", ro_local], PROGRAM_SECONDS)
         run_in(None, ["mount", "-o", "remount,bind,ro", ro_local], PROGRAM_SECONDS)
         wan = cls.enterClassContext(Wan(rate="1gbit"))
-        server = cls.enterClassContext(Tuskd(wan, export))
+        server = cls.enterClassContext(Tuskd(wan, export, options=["--setuid"]))
         own = ("identity=real", "dev", "no_auto_unmount")  # fusermount3 knows no "dev"
         cls.enterClassContext(Mount(wan, server.url, path=point, options=own))
         cls.enterClassContext(Mount(wan, server.url, path=ro_point, options=(*own, "ro")))

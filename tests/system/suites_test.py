@@ -55,7 +55,7 @@ class Suites(unittest.TestCase):
         self.local = self.folder / "local-run"  # as long as mount/run: some cases are about the longest path
         self.local.mkdir()
         self.wan = self.enterContext(Wan(rate="1gbit", delay="1ms"))
-        self.server = self.enterContext(Tuskd(self.wan, self.export))
+        self.server = self.enterContext(Tuskd(self.wan, self.export, options=["--setuid"]))
         self.mount = self.enterContext(Mount(self.wan, self.server.url, path=self.folder / "mount")).path
 
     def need(self, *programs):

@@ -239,7 +239,7 @@ class Trees(unittest.TestCase):
 
     def test_all_tools_in_and_out_at_20_ms(self):
         # At the same time, as they mostly wait for answers: that also lets them get into each other's way.
-        with Wan(rate="1gbit", delay="10ms", loss="0.01%") as wan, Tuskd(wan, self.export) as server, \
+        with Wan(rate="1gbit", delay="10ms", loss="0.01%") as wan, Tuskd(wan, self.export, options=["--setuid"]) as server, \
                 Mount(wan, server.url) as mount, concurrent.futures.ThreadPoolExecutor(2 * len(COPIERS)) as pool:
             copies = []
             for tool in COPIERS:
@@ -268,7 +268,7 @@ class Trees(unittest.TestCase):
             folder.mkdir()
         for number in range(MANY):
             (near / f"{number:05}").write_text(str(number))
-        with Wan(rate="1gbit") as wan, Tuskd(wan, self.export) as server, Mount(wan, server.url) as mount:
+        with Wan(rate="1gbit") as wan, Tuskd(wan, self.export, options=["--setuid"]) as server, Mount(wan, server.url) as mount:
             for source, target in ((near, mount.path / "crowd"), (mount.path / "crowd", back)):
                 finished, seconds = copy(wan, "tar", source, target)
                 print(f"\n{MANY} files from {source.name} to {target.name}: {seconds:.1f} s", flush=True)

@@ -64,6 +64,7 @@ void MountedExport::serve(const ExportSetup& setup) {
   settings.path = exported_;
   settings.access = setup.read_only ? server::Access::kReadOnly : server::Access::kReadWrite;
   settings.clients = {client_key()};
+  settings.setuid = setup.setuid;
   server::FileServiceOptions options;
   options.exports = {must(server::Export::open(settings, crypto::Secret::random()))};
   options.server_name = "test";

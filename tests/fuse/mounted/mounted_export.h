@@ -33,6 +33,7 @@ using support::write_file;
 struct ExportSetup {
   std::filesystem::path exported;  // empty: a temporary directory
   bool read_only = false;
+  bool setuid = false;               // of the export
   std::string source = "tusk-test";  // as the mount table shows it
   LoopbackOptions loopback;
   std::optional<Duration> lifetime;  // of cached facts, instead of the server's

@@ -484,7 +484,20 @@ TEST(CommandLine, AnEmptyNameIsNone) {
   const auto shared =
       share({.directory = dir.path().string(), .name = "", .listen = "", .state_dir = "", .url_file = ""});
   ASSERT_FALSE(shared.has_value());
-  EXPECT_EQ(shared.error().context, "an export needs a name");
+  EXPECT_THAT(shared.error().context, HasSubstr("an export needs a name"));
+}
+
+TEST(CommandLine, ADirectoryWhoseNameIsNoExportsNeedsAnother) {
+  TempDir dir;
+  for (const char* name : {"a,suid", "a\nb"}) {
+    const std::filesystem::path directory = dir / name;
+    std::filesystem::create_directory(directory);
+    const auto shared =
+        share({.directory = directory.string(), .listen = "", .state_dir = "", .url_file = ""});
+    ASSERT_FALSE(shared.has_value());
+    EXPECT_THAT(shared.error().context, HasSubstr("no comma and no control characters (--name"));
+    EXPECT_THAT(shared.error().context, Not(HasSubstr("\n")));
+  }
 }
 
 TEST(CommandLine, AllowSaysWhereAClientsFingerprintIs) {
@@ -532,6 +545,26 @@ TEST(Words, ListenAddresses) {
   EXPECT_EQ(parse_listen("[::1]").value().port(), rpc::kDefaultPort);
   for (const char* bad : {"", ":", "host:1", "99999", "1.2.3.4:99999"})
     EXPECT_FALSE(parse_listen(bad).has_value()) << bad;
+}
+
+TEST(Config, SetuidIsOffUnlessAnExportSaysItPlainly) {
+  const auto parsed = [](const std::string& line) {
+    return parse_config("[[export]]\nname = \"a\"\npath = \"/\"\n" + line);
+  };
+  EXPECT_FALSE(parsed("")->exports[0].setuid);
+  EXPECT_FALSE(parsed("setuid = false")->exports[0].setuid);
+  EXPECT_TRUE(parsed("setuid = true")->exports[0].setuid);
+  for (const char* line : {"setuid = 1", "setuid = \"true\""})
+    EXPECT_THAT(parsed(line).error()[0].what, HasSubstr("'setuid' must be true or false")) << line;
+}
+
+TEST(Config, NamesThatCannotStandInMountOptionsAreRefused) {
+  for (const char* name : {"x,suid,dev", "a\\nb", "a\\u001b[2J", "a\\u009b", "..", "a/b"}) {
+    const auto parsed = parse_config("[[export]]\nname = \"" + std::string(name) + "\"\npath = \"/\"\n");
+    ASSERT_FALSE(parsed) << name;
+    EXPECT_THAT(parsed.error()[0].what, HasSubstr("an export's name")) << name;
+    EXPECT_EQ(parsed.error()[0].line, 2u) << name;
+  }
 }
 
 TEST(Words, HostsForUrls) {

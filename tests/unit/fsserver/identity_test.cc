@@ -119,7 +119,7 @@ TEST_F(Identity, TheThreadIsRootAgainAfterwards) {
 }
 
 TEST_F(Identity, RealMeansThatNewFilesBelongToWhoAsked) {
-  Server server(dir_.path());
+  Server server(dir_.path(), {.setuid = true});
   Mount mount(server, {.identity_real = true});
   ASSERT_TRUE(mount.attached().identity_real());
   EXPECT_OK(mount.call(as(create_request(mount, "file", 04755), 1234, 5678)));
@@ -231,7 +231,7 @@ TEST_F(Identity, RealChangesOwners) {
 }
 
 TEST_F(Identity, AWriteByOthersThanRootTakesTheSetUserIdBitAway) {
-  Server server(dir_.path());
+  Server server(dir_.path(), {.setuid = true});
   Mount mount(server, {.identity_real = true});
   for (const uid_t uid : {uid_t{0}, uid_t{1234}}) {
     const std::string name = "file" + std::to_string(uid);

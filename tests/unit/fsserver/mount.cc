@@ -25,6 +25,7 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   settings.path = directory;
   settings.access = setup.access;
   settings.act_as = setup.act_as;
+  settings.setuid = setup.setuid;
   if (!setup.access_store) settings.clients = {client_key(1), client_key(2)};
   auto opened = Export::open(settings, test_secret(), setup.table);
   if (!opened) {

@@ -30,6 +30,7 @@ using support::write_file;
 struct ServerSetup {
   Access access = Access::kReadWrite;
   std::optional<std::string> act_as;
+  bool setuid = false;
   std::shared_ptr<AccessStore> access_store;
   NodeTableSettings table;
   std::function<void(Export&, const std::vector<std::string>&)> mutated;

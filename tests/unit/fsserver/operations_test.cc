@@ -13,7 +13,7 @@ namespace {
 
 class Operations : public testing::Test {
  protected:
-  Operations() : server_(dir_.path()), mount_(server_) {}
+  Operations() : server_(dir_.path(), {.setuid = true}), mount_(server_) {}
 
   const std::string& root() const { return mount_.root(); }
   // A file made and opened by the client.

@@ -12,6 +12,7 @@
 #include "fsclient/mount_table.h"
 #include "fsclient/status.h"
 #include "fsclient/umount_command.h"
+#include "fsclient/url_file.h"
 #include "fsclient/warm_command.h"
 #include "proto/base/suggestion.h"
 #include "proto/base/text.h"
@@ -34,6 +35,37 @@ void hide_secrets(int argc, char** argv) {
       if (char* secret = std::strchr(argv[i], '#')) std::memset(secret + 1, '*', std::strlen(secret + 1));
 }
 
+struct MountArguments {
+  std::optional<std::string> first, second;  // URL and MOUNTPOINT, or MOUNTPOINT alone
+  std::string url_file;
+  std::string state_directory = default_state_directory().string();
+  std::vector<std::string> options;
+  bool foreground = false;
+};
+
+int mount_as_asked(const MountArguments& arguments) {
+  MountSettings settings;
+  settings.foreground = arguments.foreground;
+  for (const std::string& list : arguments.options)
+    if (const Result<void> applied = apply_options(list, settings); !applied)
+      return complain(kUsage, applied.error().context);
+  if (!arguments.url_file.empty()) settings.url_file = arguments.url_file;
+  const Result<MountWords> said = mount_words(arguments.first, arguments.second, !settings.url_file.empty());
+  if (!said) return complain(kUsage, said.error().context);
+  Result<rpc::MountUrl> parsed = mount_url(said->url, settings.url_file);
+  if (!parsed) return complain(kUsage, parsed.error().context);
+  if (said->url.find('#') != std::string::npos && !parsed->token.empty())
+    fmt::print(stderr,
+               "tusk: warning: other users can see a token on a command line while it starts: tusk mount - "
+               "reads the URL from standard input, --url-file from a file\n");
+  settings.url = std::move(*parsed);
+  settings.mountpoint = said->mountpoint;
+  settings.state_directory = std::filesystem::absolute(arguments.state_directory);
+  if (const Result<void> checked = check_options(settings); !checked)
+    return complain(kUsage, checked.error().context);
+  return mount_at(std::move(settings));
+}
+
 // ---------------------------------------------------------------- status
 
 Result<std::string> status_of(const std::filesystem::path& socket) {
@@ -50,6 +82,8 @@ int print_status(const std::string& json, bool as_json) {
 }
 
 int status(const std::string& mountpoint, bool as_json) {
+  if (const Result<void> ours = check_control_directory(); !ours)
+    return complain(kNoStatus, ours.error().context);
   if (!mountpoint.empty()) {
     const std::filesystem::path place = resolve_mountpoint(mountpoint);
     const auto socket = control_socket(place);
@@ -90,7 +124,8 @@ std::optional<std::string> unknown_command(const CLI::App& app) {
 }
 
 constexpr const char* kExamples = R"(Examples:
-  tusk mount 'tusk://files.example.org/data#TOKEN' /mnt/data      what `tuskd share` printed
+  echo 'tusk://files.example.org/data#TOKEN' | tusk mount - /mnt/data    what `tuskd share` printed
+  tusk mount --url-file ~/.config/tusk/data.url /mnt/data         a URL that a file of mode 0600 keeps
   tusk mount -o ro,cache_mem=1G tusk://[2001:db8::7]:8875/data /mnt/data
   tusk mount -o cache=$HOME/.cache/tusk,cache_size=50G URL /mnt/data   what was read is read from here tomorrow
   tusk pin /mnt/data/films/today                                  brings it here, and keeps it
@@ -112,15 +147,21 @@ int run_command_line(int argc, char** argv, std::string_view built_from) {
                  "trace, debug, info, warning, error (to stderr; syslog in the background)")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}));
 
-  MountSettings settings;
-  std::string url, mountpoint, state_directory = default_state_directory().string();
-  std::vector<std::string> options;
+  MountArguments arguments;
+  std::string mountpoint;
   CLI::App* mount_command = app.add_subcommand("mount", "Mount an export; returns when it can be used");
-  mount_command->add_option("URL", url, "tusk://HOST[:PORT]/EXPORT[#TOKEN]")->required();
-  mount_command->add_option("MOUNTPOINT", mountpoint, "an existing directory")->required();
-  mount_command->add_option("-o", options, "options, comma-separated (below)")->allow_extra_args(false);
-  mount_command->add_flag("-f,--foreground", settings.foreground, "serve in the foreground, log to stderr");
-  mount_command->add_option("--state-dir", state_directory, "our key and the keys of known servers")
+  mount_command->add_option("URL", arguments.first,
+                            "tusk://HOST[:PORT]/EXPORT[#TOKEN], or - for a line of standard input");
+  mount_command->add_option("MOUNTPOINT", arguments.second, "an existing directory");
+  mount_command
+      ->add_option("--url-file", arguments.url_file,
+                   "read the URL from FILE, of mode 0600, or from standard input (-): a token on a command "
+                   "line is seen by other users")
+      ->type_name("FILE");
+  mount_command->add_option("-o", arguments.options, "options, comma-separated (below)")
+      ->allow_extra_args(false);
+  mount_command->add_flag("-f,--foreground", arguments.foreground, "serve in the foreground, log to stderr");
+  mount_command->add_option("--state-dir", arguments.state_directory, "our key and the keys of known servers")
       ->capture_default_str();
   mount_command->footer(options_help());
 
@@ -165,20 +206,7 @@ int run_command_line(int argc, char** argv, std::string_view built_from) {
   if (pin_command->parsed()) return pin_paths(paths);
   if (unpin_command->parsed()) return unpin_paths(paths);
 
-  if (!url.starts_with(kUrlStart) && mountpoint.starts_with(kUrlStart))
-    return complain(kUsage, "the URL comes first, then the directory: tusk mount URL MOUNTPOINT");
-  Result<rpc::MountUrl> parsed = rpc::MountUrl::parse(url);
-  if (!parsed) return complain(kUsage, parsed.error().context);
-  settings.url = std::move(*parsed);
-  if (mountpoint.empty()) return complain(kUsage, "MOUNTPOINT is empty");
-  settings.mountpoint = mountpoint;
-  settings.state_directory = std::filesystem::absolute(state_directory);
-  for (const std::string& list : options)
-    if (const Result<void> applied = apply_options(list, settings); !applied)
-      return complain(kUsage, applied.error().context);
-  if (const Result<void> checked = check_options(settings); !checked)
-    return complain(kUsage, checked.error().context);
-  return mount_at(std::move(settings));
+  return mount_as_asked(arguments);
 }
 
 }  // namespace tusk::client

@@ -55,7 +55,20 @@ std::unexpected<Error> no_answer(const std::filesystem::path& path) {
   return fail_errno("control socket " + path.string());
 }
 
+// Whose process is at the other end.
+Result<ucred> peer_of(const Fd& connection, const std::filesystem::path& path) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(connection.number(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return fail_errno("control socket " + path.string());
+  return peer;
+}
+
 Result<Fd> connect_to(const std::filesystem::path& path) {
+  if (const Result<void> ours = check_private_directory(path.parent_path()); !ours) {
+    if (ours.error().code == from_errno(ENOENT)) return fail(ErrorCode::kUnreachable, "no mount daemon");
+    return std::unexpected(ours.error());
+  }
   TUSK_ASSIGN(const sockaddr_un address, address_of(path));
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.number() < 0) return fail_errno("socket");
@@ -65,6 +78,11 @@ Result<Fd> connect_to(const std::filesystem::path& path) {
     if (errno == ENOENT || errno == ECONNREFUSED) return fail(ErrorCode::kUnreachable, "no mount daemon");
     return no_answer(path);
   }
+  TUSK_ASSIGN(const ucred listener, peer_of(socket, path));
+  if (listener.uid != ::geteuid())
+    return fail(from_errno(EPERM),
+                fmt::format("control socket {}: a process of another user (uid {}) listens", path.string(),
+                            listener.uid));
   return socket;
 }
 
@@ -112,7 +130,7 @@ std::string socket_name(const std::filesystem::path& mountpoint) {
 
 // A socket appears under its name only once it listens: until then it looks like a dead one.
 Result<Fd> listen_at(const std::filesystem::path& path) {
-  const std::filesystem::path unfinished = path.string() + std::string(kUnfinished);
+  const std::filesystem::path unfinished = bound_name(path);
   TUSK_ASSIGN(const sockaddr_un address, address_of(unfinished));
   Fd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (listening.number() < 0) return fail_errno("socket");
@@ -164,6 +182,7 @@ class Server final : public ControlServer {
         continue;
       }
       nothing_left_ = false;
+      if (!is_ours(socket)) continue;
       std::erase_if(connections_, [](Connection& connection) {
         if (connection.ended) connection.thread.join();
         return connection.ended.load();
@@ -171,6 +190,12 @@ class Server final : public ControlServer {
       if (connections_.size() >= kConnectionsMax) continue;
       answer_on_a_thread(std::move(socket));
     }
+  }
+
+  // Root may ask, too, and nobody else can reach the socket.
+  bool is_ours(const Fd& socket) const {
+    const Result<ucred> peer = peer_of(socket, path_);
+    return peer && (peer->uid == ::geteuid() || peer->uid == 0);
   }
 
   // Whether the next accept() may succeed where this one has failed; where nothing is left to accept it with,
@@ -292,6 +317,12 @@ std::filesystem::path control_directory() {
   return fmt::format("/tmp/tusk-{}", ::geteuid());
 }
 
+Result<void> check_control_directory(const std::filesystem::path& directory) {
+  Result<void> ours = check_private_directory(directory);
+  if (!ours && ours.error().code == from_errno(ENOENT)) return {};
+  return ours;
+}
+
 std::optional<std::filesystem::path> control_socket(const std::filesystem::path& mountpoint,
                                                     const std::filesystem::path& directory) {
   const std::string prefix = socket_prefix(mountpoint);
@@ -303,6 +334,7 @@ std::optional<std::filesystem::path> control_socket(const std::filesystem::path&
 
 std::vector<std::filesystem::path> control_sockets(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> sockets;
+  if (!check_control_directory(directory)) return sockets;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
     if (entry.path().extension() == kSuffix) sockets.push_back(entry.path());
@@ -323,11 +355,14 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::filesyste
 
 Result<pid_t> daemon_at(const std::filesystem::path& socket) {
   TUSK_ASSIGN(const Fd connection, connect_to(socket));
-  ucred listener{};
-  socklen_t size = sizeof listener;
-  if (::getsockopt(connection.number(), SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0)
-    return fail_errno("control socket " + socket.string());
+  TUSK_ASSIGN(const ucred listener, peer_of(connection, socket));
   return listener.pid;
+}
+
+Result<Fd> connect_to_daemon(const std::filesystem::path& socket) { return connect_to(socket); }
+
+std::filesystem::path bound_name(const std::filesystem::path& socket) {
+  return socket.string() + std::string(kUnfinished);
 }
 
 Result<void> control(const std::filesystem::path& socket, std::string_view command,

@@ -122,6 +122,12 @@ Result<void> set_cache_folder(MountSettings& settings, const std::string& value)
   return {};
 }
 
+Result<void> set_url_file(MountSettings& settings, const std::string& value) {
+  if (value.empty()) return fail(ErrorCode::kBadConfig, "name a file of this machine");
+  settings.url_file = value;
+  return {};
+}
+
 Result<void> set_cache_size(MountSettings& settings, const std::string& value) {
   TUSK_ASSIGN(settings.cache_folder_bytes, parse_size(value));
   if (settings.cache_folder_bytes < DiskFolder::kBytesMin) return fail(ErrorCode::kBadConfig, "at least 64M");
@@ -144,6 +150,9 @@ constexpr Option kOptions[] = {
      [](MountSettings& s, const std::string&) -> Result<void> {
        return s.read_only = false, Result<void>();
      }},
+    {"url_file", "FILE",
+     "the URL stands in this file of mode 0600 and in no process list (as --url-file; for fstab)",
+     set_url_file},
     {"allow_other", "", "other users may use the mount (default for root)",
      [](MountSettings& s, const std::string&) -> Result<void> {
        return s.allow_other = true, Result<void>();

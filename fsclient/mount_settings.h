@@ -23,6 +23,7 @@ enum class IdentityWish { kAuto, kReal, kUser };
 
 struct MountSettings {
   rpc::MountUrl url;
+  std::string url_file;  // where the URL is read from; empty: on the command line
   std::filesystem::path mountpoint;
   std::filesystem::path state_directory;
   bool foreground = false;

@@ -73,6 +73,7 @@
 
 #include "fsclient/filesystem.h"
 #include "proto/base/result.h"
+#include "proto/io/fd.h"
 #include "proto/rpc/channel.h"
 
 namespace tusk::client {
@@ -101,11 +102,15 @@ struct MountFacts {
 
 // Where the sockets are: /run/tusk for root, $XDG_RUNTIME_DIR/tusk, else /tmp/tusk-UID. 0700.
 [[nodiscard]] std::filesystem::path control_directory();
+// What lies there is believed only where nobody else can have put it: EPERM with a sentence if the directory
+// is another user's, or others may enter it. Good if there is none.
+[[nodiscard]] Result<void> check_control_directory(
+    const std::filesystem::path& directory = control_directory());
 // Of the newest daemon for this place (resolved with resolve_mountpoint()). An earlier one may still be
 // busy: its mount was taken away lazily, or its data is on its way.
 [[nodiscard]] std::optional<std::filesystem::path> control_socket(
     const std::filesystem::path& mountpoint, const std::filesystem::path& directory = control_directory());
-// Of all daemons of this user, dead ones included.
+// Of all daemons of this user, dead ones included. None where check_control_directory() fails.
 [[nodiscard]] std::vector<std::filesystem::path> control_sockets(
     const std::filesystem::path& directory = control_directory());
 
@@ -137,5 +142,16 @@ class ControlServer {
                                    const std::function<void(std::string_view)>& line);
 // The process that listens there, also when it hangs; 0 if it is hidden in another PID namespace.
 [[nodiscard]] Result<pid_t> daemon_at(const std::filesystem::path& socket);
+
+// A connection to what listens at `socket`. EPERM with a sentence if the socket's directory, or the listening
+// process, is not this user's: another user could have made it first. kUnreachable as above.
+[[nodiscard]] Result<Fd> connect_to_daemon(const std::filesystem::path& socket);
+
+// Under which name a socket was bound that is now at `socket`.
+[[nodiscard]] std::filesystem::path bound_name(const std::filesystem::path& socket);
+
+// SIGKILL to the daemon that listens at `socket`, and to no other process: /proc must show that the process
+// holds this very socket. EPERM, ESRCH.
+[[nodiscard]] Result<void> kill_daemon(const std::filesystem::path& socket);
 
 }  // namespace tusk::client

@@ -1,7 +1,6 @@
 #include "fsclient/umount_command.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -73,7 +72,9 @@ std::optional<Daemon> daemon_of(const Place& place) {
   std::optional<Daemon> daemon = control_socket(place);
   if (!daemon) return std::nullopt;
   const Result<pid_t> pid = daemon_at(*daemon);
-  if (!pid && pid.error().code == ErrorCode::kUnreachable) return std::nullopt;
+  const bool foreign = !pid && pid.error().code == from_errno(EPERM);
+  if (foreign) tell(pid.error().context);
+  if (foreign || (!pid && pid.error().code == ErrorCode::kUnreachable)) return std::nullopt;
   return daemon;
 }
 
@@ -232,8 +233,7 @@ Result<ByteCount> drop(const Daemon& daemon) {
 
 void kill_if_it_hangs(const Daemon& daemon) {
   if (ends_within(daemon, kEndsWhenDropped)) return;
-  const Result<pid_t> pid = daemon_at(daemon);
-  if (pid && *pid > 0) ::kill(*pid, SIGKILL);
+  if (const Result<void> killed = kill_daemon(daemon); !killed) tell(killed.error().message());
 }
 
 int unmount_by_force(const Place& place, const std::optional<Daemon>& daemon) {
@@ -256,6 +256,7 @@ int unmount_by_force(const Place& place, const std::optional<Daemon>& daemon) {
 
 int umount_at(const fs::path& place, UmountWay way) {
   const bool mounted = mounted_by_us(place);
+  if (const Result<void> ours = check_control_directory(); !ours) tell(ours.error().context);
   const std::optional<Daemon> daemon = daemon_of(place);
   if (!mounted && !daemon) return complain(kMountFailed, place.string() + " is not mounted by Tusk");
   if (way == UmountWay::kForce) return unmount_by_force(place, daemon);

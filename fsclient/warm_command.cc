@@ -81,6 +81,7 @@ Result<PathInMount> locate(const std::string& name, MustExist must_exist) {
   if (!mount || mount->type != kFilesystemType)
     return fail(ErrorCode::kBadConfig,
                 fmt::format("{} is not on a Tusk mount (tusk status lists them)", name));
+  if (const Result<void> ours = check_control_directory(); !ours) return std::unexpected(ours.error());
   const std::optional<fs::path> socket = control_socket(mount->mountpoint);
   const std::string place = mount->mountpoint.string();
   if (!socket)

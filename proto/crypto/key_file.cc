@@ -78,6 +78,19 @@ Result<bool> write_and_rename(int fd, const std::string& temporary, const std::f
   return true;
 }
 
+// Who may rename in the parent may put another directory in the place of this one.
+Result<void> check_parent(const std::filesystem::path& dir, uid_t self) {
+  const std::filesystem::path parent = std::filesystem::absolute(dir).lexically_normal().parent_path();
+  struct stat status {};
+  if (::stat(parent.c_str(), &status) != 0) return fail_errno("stat " + parent.string());
+  const bool anybodys = (status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0;
+  const bool foreign = self != 0 && status.st_uid != self && status.st_uid != 0;
+  if (!anybodys && !foreign) return {};
+  return fail(ErrorCode::kBadConfig, parent.string() + " lets others replace " + dir.string() + " (mode " +
+                                         octal(status.st_mode) + ", uid " + std::to_string(status.st_uid) +
+                                         "): choose a state directory elsewhere");
+}
+
 }  // namespace
 
 Result<void> prepare_private_directory(const std::filesystem::path& dir) {
@@ -98,6 +111,7 @@ Result<void> prepare_private_directory(const std::filesystem::path& dir) {
                 dir.string() + " is writable by others (mode " + octal(status.st_mode) +
                     "), who could replace the key in it; run: chmod 700 " + dir.string());
   const uid_t self = ::geteuid();
+  TUSK_TRY(check_parent(dir, self));
   if (self != 0 && status.st_uid != self && status.st_uid != 0)
     return fail(ErrorCode::kBadConfig, dir.string() + " belongs to another user (uid " +
                                            std::to_string(status.st_uid) +

@@ -93,6 +93,8 @@ struct CommandLine {
           return std::to_string(static_cast<int>(*wish));
         })
         ->type_name("WAY");
+    command->add_flag("!--no-sandbox", share.sandbox,
+                      "Forbid nothing to tuskd itself (for core dumps and debuggers)");
     command->add_option("--url-file", share.url_file, "Write the URL into this file once it can be mounted");
     command->callback([this] { run = [this] { return server::share(share); }; });
   }

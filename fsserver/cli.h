@@ -25,6 +25,7 @@ struct ShareArguments {
   bool read_write = false;
   std::optional<std::string> act_as;  // a user; else tuskd's own
   bool setuid = false;
+  bool sandbox = true;
   std::string listen;  // empty: every address, the default port
   std::string state_dir;
   std::string url_file;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -99,6 +100,7 @@ void print_server(const ServerStatus& server) {
   std::string listen;
   for (const std::string& address : server.listen) listen += " " + address;
   std::printf("tuskd (pid %d) on%s: %zu connected\n", server.pid, listen.c_str(), server.clients.size());
+  if (!server.sandbox.empty()) std::printf("  sandbox: %s\n", printable(server.sandbox).c_str());
   for (const ConnectedClient& client : server.clients)
     std::printf("  %s %s '%s' at %s, since %s, %zu files open, key %s\n", client.export_name.c_str(),
                 std::string(access_name(client.access)).c_str(), printable(client.client_name).c_str(),
@@ -111,6 +113,18 @@ void check_on_this_machine(const ExportSettings& settings, TomlReader& reader) {
     if (const auto opened = open_exported_directory(settings.path); !opened)
       reader.complain("path", opened.error().context);
   if (const auto user = acting_user(settings.act_as); !user) reader.complain("as", user.error().context);
+}
+
+// Files opened by handle, as root opens them, may have no path that Landlock could follow: root has the
+// unit's limits instead (docs/decisions/0022-sandbox.md).
+SandboxWish sandbox_of(const ShareArguments& arguments, const ExportSettings& exported) {
+  SandboxWish wish{.system_calls = arguments.sandbox, .files = arguments.sandbox && ::geteuid() != 0};
+  (exported.access == Access::kReadWrite ? wish.read_write : wish.read_only).push_back(exported.path);
+  const std::filesystem::path url_file = arguments.url_file;
+  if (!url_file.empty()) wish.new_files.push_back(url_file.has_parent_path() ? url_file.parent_path() : ".");
+  if (const char* const traces = std::getenv("QLOGDIR"); traces != nullptr && *traces != '\0')
+    wish.new_files.emplace_back(traces);
+  return wish;
 }
 
 // As nohup(1) leaves it. Blocked signals come to us whether they are ignored or not.
@@ -138,7 +152,7 @@ Result<void> share(const ShareArguments& arguments) {
     TUSK_ASSIGN(const io::Address listen, parse_listen(arguments.listen));
     config.listen = {listen};
   }
-  TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(config));
+  TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(config, sandbox_of(arguments, exported)));
 
   rpc::MountUrl url;
   const std::vector<io::Address> live = daemon->local_addresses();
@@ -163,7 +177,9 @@ Result<void> serve(const std::string& config_file) {
   Daemon::block_signals();
   raise_descriptor_limit();
   TUSK_ASSIGN(ServerConfig config, load_config(config_file, check_on_this_machine));
-  TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(std::move(config)));
+  const SandboxWish sandbox{.system_calls =
+                                config.sandbox};  // a reload may add exports: no files are out of reach
+  TUSK_ASSIGN(const std::unique_ptr<Daemon> daemon, Daemon::start(std::move(config), sandbox));
   for (const io::Address& address : daemon->local_addresses())
     spdlog::info("listening on {}", address.to_string());
   spdlog::info("this server's key is {}", daemon->identity().fingerprint().to_text());

@@ -109,6 +109,7 @@ std::expected<ServerConfig, Complaints> parse_config(std::string_view text, cons
     }
     read_listen(top, config.listen);
     read_watch(top, config.watch);
+    config.sandbox = top.boolean("sandbox").value_or(true);
     if (auto limits = top.table("limits")) read_limits(*limits, config.limits);
     read_exports(top, config.exports, check);
     top.done();
@@ -141,6 +142,7 @@ std::string needs_restart(const ServerConfig& running, const ServerConfig& fresh
   add(state_dir(fresh) != state_dir(running), "state_dir");
   add(fresh.listen != running.listen, "listen");
   add(fresh.watch != running.watch, "watch");
+  add(fresh.sandbox != running.sandbox, "sandbox");
   add(fresh.limits != running.limits, "limits");
   return names;
 }

@@ -2,6 +2,7 @@
 //
 //   state_dir = "/var/lib/tusk"
 //   listen = ["[::]:8875"]
+//   sandbox = true                  # forbid system calls that no file server needs
 //   watch = "auto"                  # how changes by local programs are noticed: "fanotify", "inotify",
 //                                   # "none" (no leases), or the best of them that can be had
 //
@@ -65,6 +66,7 @@ struct ServerConfig {
   std::filesystem::path state_dir;  // empty: the default one
   std::vector<io::Address> listen = {io::Address::any(rpc::kDefaultPort)};
   WatchWish watch = WatchWish::kAuto;
+  bool sandbox = true;
   ServerLimits limits;
   std::vector<ExportSettings> exports;
 };

@@ -116,7 +116,7 @@ void Daemon::block_signals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
+Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config, SandboxWish sandbox) {
   io::keep_freed_memory();
   if (config.state_dir.empty()) {
     TUSK_ASSIGN(config.state_dir, default_state_dir());
@@ -129,6 +129,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config) {
   TUSK_ASSIGN(crypto::Identity identity, crypto::Identity::load_or_create(config.state_dir));
 
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(identity)));
+  sandbox.read_write.push_back(daemon->config_.state_dir);
+  daemon->sandbox_ = enter_sandbox(sandbox);  // before any thread is started
+  spdlog::info("sandbox: {}", daemon->sandbox_);
   daemon->access_ = std::move(*access);
   const sigset_t signals = our_signals();
   daemon->signals_ = Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -261,7 +264,8 @@ void Daemon::end_withdrawn_rights() {
 }
 
 bool Daemon::write_status() {
-  ServerStatus status{.pid = ::getpid(), .listen = {}, .exports = {}, .clients = service_->clients()};
+  ServerStatus status{
+      .pid = ::getpid(), .sandbox = sandbox_, .listen = {}, .exports = {}, .clients = service_->clients()};
   for (const io::Address& address : endpoint_->local_addresses())
     status.listen.push_back(address.to_string());
   for (const auto& exported : exports_)

@@ -11,6 +11,7 @@
 #include "fsserver/config.h"
 #include "fsserver/fd.h"
 #include "fsserver/file_service.h"
+#include "fsserver/sandbox.h"
 #include "fsserver/status_file.h"
 #include "proto/base/result.h"
 #include "proto/crypto/identity.h"
@@ -23,8 +24,9 @@ constexpr Duration kShutdownMax = 5s;
 
 class Daemon {
  public:
-  // Opens the exports and the port. kBadConfig and errnos with a sentence for the operator.
-  [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(ServerConfig config);
+  // Opens the exports and the port, from within the sandbox; its wish need not name the state directory.
+  // kBadConfig and errnos with a sentence for the operator.
+  [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(ServerConfig config, SandboxWish sandbox);
   ~Daemon();
 
   [[nodiscard]] const crypto::Identity& identity() const { return identity_; }
@@ -68,6 +70,7 @@ class Daemon {
   std::unique_ptr<FileService> service_;
   std::unique_ptr<rpc::ServerEndpoint> endpoint_;  // last: calls the service
   StatusFile status_file_;
+  std::string sandbox_;  // what is in force
 };
 
 // As many descriptors as the system lets this process have.

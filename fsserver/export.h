@@ -27,7 +27,7 @@ struct ExportSettings {
   std::string name;
   std::filesystem::path path;
   Access access = Access::kReadOnly;
-  std::optional<std::string> act_as;         // a user; only when tuskd is root
+  std::optional<std::string> act_as;  // a user; only when tuskd is root
   bool setuid = false;  // clients may make what gives privileges on this machine (special_bits.h)
   std::vector<crypto::Fingerprint> clients;  // enter without a token, with the export's access
 

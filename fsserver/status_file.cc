@@ -41,6 +41,7 @@ std::string to_toml(const ServerStatus& status) {
   out << "pid = " << status.pid << "\nlisten = [";
   for (const std::string& address : status.listen) out << toml::value<std::string>(address) << ", ";
   out << "]\n";
+  add(out, "sandbox", status.sandbox);
   for (const ServerStatus::Exported& exported : status.exports) {
     out << "\n[[export]]\n";
     add(out, "name", exported.name);
@@ -62,6 +63,7 @@ std::string to_toml(const ServerStatus& status) {
 ServerStatus read_server(TomlReader& reader) {
   ServerStatus status;
   status.pid = static_cast<pid_t>(reader.integer("pid", 1, INT32_MAX).value_or(0));
+  status.sandbox = reader.text("sandbox").value_or("");
   for (const auto& item : reader.texts("listen")) status.listen.push_back(item.text);
   for (TomlReader& entry : reader.tables("export"))
     status.exports.push_back(

@@ -25,6 +25,7 @@ struct ServerStatus {
     Access access = Access::kReadOnly;
   };
   pid_t pid = 0;
+  std::string sandbox;  // what is in force of it; empty: an older server, which had none
   std::vector<std::string> listen;
   std::vector<Exported> exports;
   std::vector<ConnectedClient> clients;

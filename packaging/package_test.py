@@ -36,6 +36,7 @@ usr/bin/tuskd
 usr/lib/systemd/system/tuskd.service
 usr/share/bash-completion/completions/tuskd
 usr/share/doc/tusk-server/copyright
+usr/share/doc/tusk-server/examples/hardened.conf
 usr/share/doc/tusk-server/examples/tuskd.toml
 usr/share/man/man5/tuskd.toml.5
 usr/share/man/man8/tuskd.8
@@ -163,6 +164,27 @@ class Documents(unittest.TestCase):
             self.assertEqual(complaints, [])
 
 
+class Exposure(unittest.TestCase):
+    """What systemd thinks of the unit, alone and with the drop-in that costs functions."""
+
+    def exposure(self, *drop_ins):
+        unit = (HERE / "systemd" / "tuskd.service").read_text().partition("[Install]")[0]
+        for drop_in in drop_ins:
+            unit += (HERE / "examples" / drop_in).read_text().partition("[Service]")[2]
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "tuskd.service"
+            file.write_text(unit.replace("/usr/bin/tuskd", "/bin/true"))  # it need not be installed
+            said = run("systemd-analyze", "security", "--offline=true", file)
+        if said.returncode != 0 and "offline" in said.stderr:
+            self.skipTest("this systemd-analyze knows no --offline")
+        return float(re.search(r"exposure level for tuskd.service: ([0-9.]+)", said.stdout)[1])
+
+    @unittest.skipIf(shutil.which("systemd-analyze") is None, "systemd-analyze is missing")
+    def test_the_unit_and_its_drop_in_leave_little(self):
+        self.assertLessEqual(self.exposure(), 3.6)
+        self.assertLessEqual(self.exposure("hardened.conf"), 2.5)
+
+
 class Capabilities(unittest.TestCase):
     """What the unit leaves tuskd is what it needs."""
 
@@ -185,6 +207,21 @@ class Capabilities(unittest.TestCase):
                 server.wait(SECONDS_MAX)
             return log.read_text()
 
+    @staticmethod
+    def bounding_set(text):
+        """As setpriv names it; an empty assignment begins anew."""
+        kept = []
+        for names in re.findall(r"^CapabilityBoundingSet=(.*)$", text, re.MULTILINE):
+            kept = kept + names.split() if names else []
+        return ",".join(["-all"] + [f"+{name.removeprefix('CAP_').lower()}" for name in kept])
+
+    def test_with_the_drop_in_it_serves_without_fanotify(self):
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            self.skipTest("needs root and setpriv")
+        text = "".join((HERE / part).read_text() for part in ("systemd/tuskd.service", "examples/hardened.conf"))
+        log = self.log_of_a_start("setpriv", f"--bounding-set={self.bounding_set(text)}", "--no-new-privs")
+        self.assertIn("not watched by fanotify", log)
+
     def test_changes_are_noticed_by_fanotify(self):
         refused = "not watched by fanotify"
         if os.geteuid() != 0 or shutil.which("setpriv") is None:
@@ -192,8 +229,7 @@ class Capabilities(unittest.TestCase):
         if refused in self.log_of_a_start():
             self.skipTest("there is no fanotify here")
         unit = (HERE / "systemd" / "tuskd.service").read_text()
-        kept = " ".join(re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)).split()
-        bounds = ",".join(["-all"] + [f"+{name.removeprefix('CAP_').lower()}" for name in kept])
+        bounds = self.bounding_set(unit)
         self.assertNotIn(refused, self.log_of_a_start("setpriv", f"--bounding-set={bounds}", "--no-new-privs"))
 
 

@@ -119,6 +119,14 @@ TEST_F(IdentityOnDisk, RefusesADirectoryThatOthersCanWrite) {
   expect_refused("chmod 700");
 }
 
+TEST_F(IdentityOnDisk, RefusesADirectoryThatOthersCanReplace) {
+  ASSERT_TRUE(prepare_private_directory(dir()));
+  ASSERT_EQ(::chmod(dir().parent_path().c_str(), 0777), 0);
+  expect_refused("lets others replace");
+  ASSERT_EQ(::chmod(dir().parent_path().c_str(), 01777), 0);  // as /tmp
+  EXPECT_TRUE(Identity::load_or_create(dir()));
+}
+
 TEST_F(IdentityOnDisk, NeverOverwritesADamagedKey) {
   for (const std::string_view damaged : {"", "garbage", "-----BEGIN PRIVATE KEY-----\nMC4CAQ"}) {
     write_file(damaged);

@@ -78,6 +78,17 @@ Result<bool> write_and_rename(int fd, const std::string& temporary, const std::f
   return true;
 }
 
+// Those that are missing. Whatever the umask, nobody else may write there.
+Result<void> make_directories(const std::filesystem::path& path) {
+  constexpr mode_t kParentMode = 0755;
+  struct stat status {};
+  if (path.empty() || ::stat(path.c_str(), &status) == 0) return {};
+  if (path.has_relative_path()) TUSK_TRY(make_directories(path.parent_path()));
+  if (::mkdir(path.c_str(), kParentMode) != 0 && errno != EEXIST)
+    return fail_errno("create " + path.string());
+  return {};
+}
+
 // Who may rename in the parent may put another directory in the place of this one.
 Result<void> check_parent(const std::filesystem::path& dir, uid_t self) {
   const std::filesystem::path parent = std::filesystem::absolute(dir).lexically_normal().parent_path();
@@ -95,11 +106,7 @@ Result<void> check_parent(const std::filesystem::path& dir, uid_t self) {
 
 Result<void> prepare_private_directory(const std::filesystem::path& dir) {
   if (dir.empty()) return fail(ErrorCode::kBadConfig, "the state directory has no name");
-  if (std::filesystem::path parent = dir.parent_path(); !parent.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(parent, error);
-    if (error) return fail(from_errno(error.value()), "create " + parent.string());
-  }
+  TUSK_TRY(make_directories(dir.parent_path()));
   if (::mkdir(dir.c_str(), kPrivateDirectoryMode) != 0 && errno != EEXIST)
     return fail_errno("create " + dir.string());
 

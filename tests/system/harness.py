@@ -475,7 +475,10 @@ class Mount(_Logged):
         return self
 
     def _mount(self):
-        command = ["nice", "-n", str(self.nice), program("tusk"), "mount", self.url, self.path, "--state-dir",
+        url_file = self.folder / "url"
+        url_file.touch(mode=0o600)
+        url_file.write_text(self.url)
+        command = ["nice", "-n", str(self.nice), program("tusk"), "mount", "--url-file", url_file, self.path, "--state-dir",
                    self._wanted_state or self.folder / "state", *(["-o", ",".join(self.options)] * bool(self.options))]
         with open(self.log_path, "ab") as log:
             started = time.monotonic()

@@ -161,8 +161,8 @@ class MountingRefused(Trouble):
         if point is None:
             point = self.folder / "point"
             point.mkdir(exist_ok=True)
-        finished = run_in(wan.ns_a, [program("tusk"), "mount", url, point, "--state-dir", self.folder / "client state",
-                                     *options], CLEAR_SECONDS, check=False)
+        finished = run_in(wan.ns_a, [program("tusk"), "mount", "-", point, "--state-dir", self.folder / "client state",
+                                     *options], CLEAR_SECONDS, check=False, input=url)
         self.assertNotEqual(finished.returncode, 0)
         self.assertRegex(finished.stderr, re.compile(pattern, re.IGNORECASE))
         self.assertEqual(len(finished.stderr.strip().splitlines()), 1, finished.stderr)

@@ -25,7 +25,7 @@ void Facts::learn_own(Inode& inode, const schema::Attr& attr, const Told& told) 
   {
     const std::lock_guard lock(inode.mutex);
     const Attributes fresh = Attributes::from_schema(attr);
-    core_.clock.saw(fresh.ctime);
+    core_.clock.answered(fresh.ctime, core_.scheduler.now() - told.started);
     prepare(inode, fresh);
     if (inode.file) {
       const Attributes& old = inode.attributes.value();
@@ -47,7 +47,7 @@ bool Facts::learn_moved(Inode& inode, const schema::Node& moved, const Told& tol
   const std::lock_guard lock(inode.mutex);
   const schema::Attr& attr = moved.attr();
   const Attributes fresh = Attributes::from_schema(attr);
-  core_.clock.saw(fresh.ctime);
+  core_.clock.answered(fresh.ctime, core_.scheduler.now() - told.started);
   const bool as_known = moved.handle() == inode.handle() && inode.log.entries == 0 &&
                         attr.change_before() != 0 && attr.change_before() == inode.attributes.value().change;
   if (!as_known || !inode.attributes.accept(fresh, told.about(attr), core_.scheduler.now())) return false;
@@ -72,7 +72,7 @@ Facts::InLog Facts::begin_entry(const std::shared_ptr<Inode>& inode) {
 void Facts::learn_logged(Inode& inode, const schema::Attr& attr, const Told& told) {
   const std::lock_guard lock(inode.mutex);
   const Attributes fresh = Attributes::from_schema(attr);
-  core_.clock.saw(fresh.ctime);
+  core_.clock.answered(fresh.ctime, core_.scheduler.now() - told.started);
   if (inode.file) {
     if (inode.log.made_under != 0 && inode.attributes.value().change == 0 && !inode.log.told)
       inode.file->version.set(fresh.change);  // the first that is told of it

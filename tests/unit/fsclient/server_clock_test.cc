@@ -49,5 +49,69 @@ TEST(ServerClock, ATimeFarAheadIsAClockThatWasWrongOnce) {
   EXPECT_LT(to_unix_ns(clock.after(time_of(now_ns() + kHour))), now_ns());
 }
 
+// ---------------------------------------------------------------- clocks that are set
+
+using std::chrono::milliseconds;
+
+std::int64_t steady_ns = 0;
+std::int64_t steady() { return steady_ns; }
+
+constexpr std::uint64_t kServerStart = 1'700'000'000'000'000'000;
+constexpr std::int64_t kMillisecond = 1'000'000;
+
+class ServerClockOnSteadyTime : public testing::Test {
+ protected:
+  ServerClockOnSteadyTime() {
+    steady_ns = 5000 * kMillisecond;
+    clock.set(kServerStart);
+  }
+  [[nodiscard]] std::int64_t shown() {
+    return static_cast<std::int64_t>(to_unix_ns(clock.after({})) - kServerStart);
+  }
+
+  ServerClock clock{&steady};
+};
+
+// The clock knows nothing of this machine's time of day.
+TEST_F(ServerClockOnSteadyTime, OwnTimesGoOnWithTimeSinceBoot) {
+  const std::int64_t before = shown();
+  steady_ns += 2000 * kMillisecond;
+  EXPECT_EQ(shown() - before, 2000 * kMillisecond);
+}
+
+TEST_F(ServerClockOnSteadyTime, AnAnswerMovesTheReckoningForwardWhenTheServersClockIsSetForward) {
+  steady_ns += 100 * kMillisecond;
+  clock.answered(time_of(kServerStart + 2 * kHour), milliseconds(50));
+  EXPECT_EQ(shown(), static_cast<std::int64_t>(2 * kHour));
+}
+
+TEST_F(ServerClockOnSteadyTime, AnAnswerMovesTheReckoningBackWhenTheServersClockIsSetBack) {
+  (void)shown();
+  steady_ns += 100 * kMillisecond;
+  clock.answered(time_of(kServerStart - 2 * kHour), milliseconds(50));
+  EXPECT_EQ(shown(), -static_cast<std::int64_t>(2 * kHour) + 50 * kMillisecond);
+  steady_ns += 30 * kMillisecond;
+  EXPECT_EQ(shown(), -static_cast<std::int64_t>(2 * kHour) + 80 * kMillisecond);
+}
+
+TEST_F(ServerClockOnSteadyTime, AnAnswerThatFitsMovesNothing) {
+  steady_ns += 100 * kMillisecond;
+  const std::int64_t before = shown();
+  clock.answered(time_of(kServerStart + 60 * kMillisecond), milliseconds(50));
+  EXPECT_EQ(shown(), before);
+}
+
+// This machine's oscillator is 100 parts in a million too fast: a day is 8.6 s.
+TEST_F(ServerClockOnSteadyTime, AnswersHoldTheDriftOfADayBelowARoundTrip) {
+  std::int64_t server = static_cast<std::int64_t>(kServerStart);
+  for (int minute = 0; minute < 24 * 60; ++minute) {
+    server += 60'000 * kMillisecond;
+    steady_ns += 60'006 * kMillisecond;
+    clock.answered(time_of(static_cast<std::uint64_t>(server - 25 * kMillisecond)), milliseconds(50));
+  }
+  EXPECT_NEAR(static_cast<double>(shown()),
+              static_cast<double>(server - static_cast<std::int64_t>(kServerStart)), 60.0 * kMillisecond);
+}
+
 }  // namespace
 }  // namespace tusk::client

@@ -180,7 +180,7 @@ bool Facts::forget_if_other_bytes(Inode& inode, const Attributes& old, const Att
   const bool used = file.data_handed_out || (!inode.open_files.empty() && !file.data.blank());
   if (old.mode == 0 || !used || file.version.is(fresh.change)) return false;
   if (same_time(old.mtime, fresh.mtime) && old.size == fresh.size) return false;
-  file.data.forget(kWholeFile);
+  file.forget_bytes();
   file.version.mix();
   return true;
 }
@@ -200,6 +200,59 @@ bool Facts::covered_locked(const Inode& inode) const {
   return !inode.file || inode.file->version.is(inode.attributes.value().change);
 }
 
+// ---------------------------------------------------------------- how old bytes may be
+
+bool Facts::ours_alone_locked(const Inode& inode) const {
+  return inode.log.entries > 0 || core_.log.stands(inode.log.made_under);
+}
+
+void Facts::note_bytes_locked(Inode& inode, Learnt learnt) {
+  std::optional<Learnt>& known = inode.file->bytes_learnt;
+  if (!known) {
+    known = learnt;
+  } else if (!known->ever() || !learnt.ever()) {
+    known->forget();
+  } else {
+    const TimePoint now = core_.scheduler.now();
+    if (core_.trust.covered(*known, now)) known->at = now;
+    known->at = std::min(known->at, learnt.at);
+    known->lease = known->lease == 0 || learnt.lease == 0 ? 0 : std::min(known->lease, learnt.lease);
+  }
+}
+
+bool Facts::bytes_fresh_locked(Inode& inode) {
+  const TimePoint now = core_.scheduler.now();
+  FileState& file = *inode.file;
+  if (file.bytes_learnt && core_.trust.may_use(Fact::kBytes, *file.bytes_learnt, now)) return true;
+  const Learnt told = inode.attributes.learnt();
+  if (file.version.is(inode.attributes.value().change) && core_.trust.may_use(Fact::kBytes, told, now)) {
+    file.bytes_learnt = told;
+    return true;
+  }
+  return ours_alone_locked(inode);
+}
+
+bool Facts::bytes_covered_locked(Inode& inode) {
+  const TimePoint now = core_.scheduler.now();
+  const std::optional<Learnt>& learnt = inode.file->bytes_learnt;
+  return (learnt && core_.trust.covered(*learnt, now)) || covered_locked(inode);
+}
+
+// Without a lease somebody else may have written over what is on its way, before or after: nothing tells.
+bool Facts::check_bytes_locked(Inode& inode, bool leased) {
+  FileState& file = *inode.file;
+  const std::uint64_t change = inode.attributes.value().change;
+  const bool same = file.version.is(change);
+  if (same) {
+    file.bytes_learnt = inode.attributes.learnt();
+  } else {
+    if (!leased) file.data.disown(kWholeFile);
+    file.forget_bytes();
+    file.version.set(change);
+  }
+  return same;
+}
+
 void Facts::prepare(Inode& inode, const Attributes& attr) {
   if (attr.is_regular() && !inode.file) add_file(inode);
   if (attr.is_directory() && !inode.directory) inode.directory = std::make_unique<Directory>();
@@ -208,7 +261,7 @@ void Facts::prepare(Inode& inode, const Attributes& attr) {
 // A push that came before the file was known left its mark elsewhere.
 void Facts::add_file(Inode& inode) {
   inode.file = std::make_unique<FileState>(core_.cache, inode.weak_from_this());
-  inode.file->taken_back_at = taken_back_.newest(inode.handle());
+  inode.file->taken_back_at = inode.file->pushed_at = taken_back_.newest(inode.handle());
 }
 
 Facts::ChangeOnItsWay Facts::begin_change(const std::shared_ptr<Inode>& inode) {
@@ -305,13 +358,21 @@ decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) 
       inode.file->capability_absent = false;
       inode.file->touched = FileState::Touched::kByOthers;
     }
-    if (data && inode.file) {
-      inode.file->taken_back_at = core_.scheduler.now();
-      inode.file->data.disown(kWholeFile);
-      inode.file->data.forget(kWholeFile);
-      inode.file->version.mix();
-      inode.file->ahead.forget();
-      drop_pages = std::exchange(inode.file->data_handed_out, false);
+    if (inode.file) {
+      FileState& file = *inode.file;
+      file.pushed_at = core_.scheduler.now();
+      // Bytes that are still right must be looked at again before a use, since nobody tells of the next
+      // change.
+      file.bytes_learnt = Learnt{};
+      if (data) {
+        file.taken_back_at = core_.scheduler.now();
+        file.data.disown(kWholeFile);
+        file.forget_bytes();
+        file.version.mix();
+        file.ahead.forget();
+      }
+      // Who opens it asks.
+      if (data || !inode.open_files.empty()) drop_pages = std::exchange(file.data_handed_out, false);
     }
     if (entries && inode.directory) {
       names.swap(inode.directory->names);

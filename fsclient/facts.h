@@ -50,6 +50,19 @@ class Facts {
   // so they stay so until it is taken back, which forgets them. Nobody needs to ask the server before a use.
   [[nodiscard]] bool covered_locked(const Inode& inode) const;
 
+  // ---- how old bytes may be; with the mutex held, of regular files
+
+  // Bytes have come from the server, for the cache or for the kernel.
+  void note_bytes_locked(Inode& inode, Learnt learnt);
+  // The bytes here, and those that the kernel has, may be used without asking.
+  [[nodiscard]] bool bytes_fresh_locked(Inode& inode);
+  // The same for as long as nothing is taken back and the server is heard: nobody needs to look at them
+  // again.
+  [[nodiscard]] bool bytes_covered_locked(Inode& inode);
+  // The server has just told the attributes, which `leased` says. Bytes of another change are forgotten.
+  // True: they are the file's.
+  bool check_bytes_locked(Inode& inode, bool leased);
+
   // The kernel has been asked to drop the inode's pages and has not done so yet.
   [[nodiscard]] static bool pages_being_dropped(Inode& inode);
   void drop_kernel_pages(Inode& inode);
@@ -90,6 +103,8 @@ class Facts {
   // While they are: what is told now tells all that they assume.
   [[nodiscard]] bool tells_assumed_locked(const Inode& inode, const Attributes& attr,
                                           TimePoint started) const;
+  // This mount makes the file, and nobody else knows it.
+  [[nodiscard]] bool ours_alone_locked(const Inode& inode) const;
   static void follow_touch(FileState& file, const Attributes& old, const Attributes& fresh);
   static bool forget_if_other_bytes(Inode& inode, const Attributes& old, const Attributes& fresh);
 

@@ -101,6 +101,17 @@ std::vector<SharedBytes> FileData::lend(Interval range) {
   return pieces;
 }
 
+bool FileData::has_settled(Interval range) const {
+  const std::vector<Interval> here = parts(range);
+  if (here.empty() || all_settled()) return !here.empty();
+  IntervalSet ours;
+  for (const Interval& part : dirty_.overlap(range.begin, range.end)) ours.add(part.begin, part.end);
+  const auto last = unsettled_.upper_bound(index_of(range.end - 1));
+  for (auto place = unsettled_.lower_bound(index_of(range.begin)); place != last; ++place)
+    if (const auto& sending = blocks_.at(*place).sending) ours.add(sending->begin, sending->end);
+  return !std::ranges::all_of(here, [&](const Interval& part) { return ours.covers(part.begin, part.end); });
+}
+
 std::vector<std::shared_ptr<Fetch>> FileData::begin_fetches(Interval range, ByteCount grain, ByteCount limit,
                                                             ByteCount call_max) {
   std::vector<std::shared_ptr<Fetch>> begun;

@@ -47,6 +47,10 @@ struct Fetch {
   bool into_block = true;     // target is the block's own memory
   bool stale = false;         // the file changed meanwhile: what comes is not to be used
   bool read_ahead = false;    // nobody asked for it yet
+  // Once the call has ended: how many bytes have come, and up to where (an offset in the file) there are
+  // zeros behind them.
+  ByteCount filled = 0;
+  ByteCount zero_end = 0;
   bool follows_page = false;  // which somebody asked for: at a file's head it is as urgent as that
   TimePoint started{};
   std::atomic<std::uint64_t> call{0};                   // once known, to cancel it
@@ -73,6 +77,12 @@ class FileData {
   // ---- reading
 
   [[nodiscard]] bool has(Interval range) const { return valid_.covers(range.begin, range.end); }
+  // The parts of it that are there, in order.
+  [[nodiscard]] std::vector<Interval> parts(Interval range) const {
+    return valid_.overlap(range.begin, range.end);
+  }
+  // Some of it is there that no program here has written since the server was last asked to take it.
+  [[nodiscard]] bool has_settled(Interval range) const;
   // No byte is here, or on its way from or to here.
   [[nodiscard]] bool blank() const {
     return valid_.empty() && unsettled_.empty() && fetches_of({0, ~ByteCount{0}}).empty();

@@ -279,7 +279,7 @@ bool FilesAhead::begin_version_locked(Inode& inode) {
   if (change == 0 || !inode.attributes.learnt().ever() || inode.pages_being_dropped > 0) return false;
   if (file.version.is(change)) return !file.data.has({0, inode.size()});
   if (file.data_handed_out || (!inode.open_files.empty() && !file.data.blank())) return false;
-  file.data.forget(kWholeFile);
+  file.forget_bytes();
   file.version.set(change);
   return true;
 }

@@ -147,7 +147,7 @@ bool FilesAhead::take_in_bytes(const std::shared_ptr<Inode>& pointer, const sche
   if ((elsewhere || !told.unchanged()) && !file.version.is(attr.change())) {
     if (file.data_handed_out || inode.pages_being_dropped > 0) return false;
     if (!inode.open_files.empty() && !file.data.blank()) return false;
-    file.data.forget(kWholeFile);
+    file.forget_bytes();
     file.version.set(attr.change());
   }
   if (elsewhere) {

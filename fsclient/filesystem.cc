@@ -40,13 +40,19 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
       kept_listings_(scheduler, options_.disk),
       names_(core_, facts_),
       tree_(core_, facts_, names_, kept_listings_),
-      reader_(core_, kept_),
+      pages_(
+          core_, facts_,
+          [this](const InodePointer& inode, Done<bool> done) { ask_attributes({}, inode, std::move(done)); }),
+      reader_(
+          core_, facts_, kept_, pages_,
+          [this](const InodePointer& inode, Done<bool> done) { ask_behind_writes(inode, std::move(done)); }),
       files_ahead_(core_, facts_, names_, tree_, kept_, reader_),
-      write_behind_(core_, facts_),
+      write_behind_(core_, facts_, pages_),
       owner_uid_(attached.owner_uid()),
       owner_gid_(attached.owner_gid()) {
   if (options_.disk != nullptr)
     options_.disk->on_trouble([this](const std::string& what) { core_.last_error.set(what); });
+  core_.loans.when_ending([this] { pages_.watch_all(); });
   core_.foresight.choose(lifetime_of(attached, options_.lifetime));
   take_terms(attached);
   learn_root(attached);

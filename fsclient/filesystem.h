@@ -341,6 +341,8 @@ class Filesystem {
                       Done<schema::StatFsReply> done);
   // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
   void ask_attributes(const Asker& asker, const InodePointer& inode, Done<bool> done);
+  // The same behind what programs here have written.
+  void ask_behind_writes(const InodePointer& inode, Done<bool> done);
   // Runs `answer` now, or behind the dropping of the inode's old pages if that is under way: told of the
   // new size before, the kernel would show the old last page with zeros behind it.
   void after_pages_dropped(Inode& inode, std::move_only_function<void()> answer);
@@ -392,6 +394,8 @@ class Filesystem {
               Done<std::uint32_t> done);
   void note_appended(const std::shared_ptr<OpenFile>& file, const SharedBytes& bytes,
                      const schema::WriteReply& reply, const Told& told);
+  [[nodiscard]] Done<std::uint32_t> behind_pages(const InodePointer& inode, Interval range,
+                                                 Done<std::uint32_t> done);
   void drop_tail(const InodePointer& inode, ByteCount from, std::move_only_function<void()> done);
   void commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only, Done<void> done);
   void make_durable(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
@@ -449,6 +453,7 @@ class Filesystem {
   KeptListings kept_listings_;
   DirectoryCache names_;
   TreeStream tree_;
+  KernelPages pages_;
   Reader reader_;
   FilesAhead files_ahead_;
   WriteBehind write_behind_;

@@ -73,6 +73,20 @@ void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, D
               });
 }
 
+// Until they are answered nobody can tell a change of theirs from somebody else's.
+void Filesystem::ask_behind_writes(const InodePointer& inode, Done<bool> done) {
+  bool settled = false;
+  {
+    const std::lock_guard lock(inode->mutex);
+    settled = inode->file->data.all_settled();
+  }
+  if (settled) return ask_attributes({}, inode, std::move(done));
+  write_behind_.flush({}, inode, [this, inode, done = std::move(done)](const Result<void>& flushed) mutable {
+    if (!flushed) return done(std::unexpected(flushed.error()));
+    ask_attributes({}, inode, std::move(done));
+  });
+}
+
 void Filesystem::fetch_attributes(const Asker& asker, const InodePointer& inode, Done<AttributesReply> done) {
   ask_attributes(asker, inode, [this, inode, done = std::move(done)](const Result<bool>& changed) mutable {
     if (!changed) return done(std::unexpected(changed.error()));

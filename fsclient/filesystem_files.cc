@@ -57,6 +57,8 @@ void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<c
   // Until it is answered the kernel holds the pages.
   done = [change = facts_.begin_change(file->inode),
           done = std::move(done)](Result<std::uint32_t> written) mutable { done(std::move(written)); };
+  if (file->writes_past_pages() && !appends)
+    done = behind_pages(file->inode, {offset, offset + bytes.size()}, std::move(done));
   if (appends) return append(asker, file, offset, copy_bytes(bytes), std::move(done));
   if (!file->synchronous()) return write_behind_.write(asker, file, offset, bytes, std::move(done));
   write_behind_.write(asker, file, offset, bytes,
@@ -68,6 +70,25 @@ void Filesystem::write(Asker asker, Handle handle, ByteCount offset, std::span<c
                                        done(written);
                                      });
                       });
+}
+
+// The kernel has dropped such pages before it sent the write. A reader may have brought them back since, and
+// a write that nobody waits for (io_submit) has the kernel drop nothing behind it.
+Done<std::uint32_t> Filesystem::behind_pages(const InodePointer& inode, Interval range,
+                                             Done<std::uint32_t> done) {
+  return [this, inode, range, done = std::move(done)](Result<std::uint32_t> written) mutable {
+    bool any = false;
+    {
+      const std::lock_guard lock(inode->mutex);
+      any = inode->file->data_handed_out;
+    }
+    if (!any) return done(std::move(written));
+    core_.scheduler.post_notification([&kernel = core_.kernel, inode, range, written = std::move(written),
+                                       done = std::move(done)]() mutable {
+      kernel.invalidate_range(inode->id, range);
+      done(std::move(written));
+    });
+  };
 }
 
 // At the end of the file, wherever that is on the server: after everything that is on its way, and
@@ -122,7 +143,10 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const Shar
     state.data_handed_out = true;
     state.data.disown(range);
     state.data.forget(range);
-    if (!overtaken) state.data.fill(range.begin, bytes.bytes, 0);
+    if (!overtaken) {
+      state.data.fill(range.begin, bytes.bytes, 0);
+      facts_.note_bytes_locked(inode, told.about(reply.attr()).learnt(core_.scheduler.now()));
+    }
     if (!file->synchronous()) note_uncommitted(state);
   }
 }

@@ -120,6 +120,7 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
       // Who has it open reads on without asking: if the bytes are others now, their pages go.
       if (open) ask_attributes({}, inode, [](const Result<bool>&) {});
     }
+    pages_.watch_all();
     if (answer) give_when_dropped(answer);
   });
 }

@@ -26,7 +26,7 @@ std::uint64_t log_number_of(Inode& inode) {
 // one somebody else may have written over the same bytes since, and nothing tells whether.
 void forget_bytes(FileState& file, bool leased) {
   if (!leased) file.data.disown(kWholeFile);
-  file.data.forget(kWholeFile);
+  file.forget_bytes();
 }
 
 // Who opens the file sees it as of this change, which was told under a lease or not. Whether the bytes that
@@ -387,6 +387,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
       file.version.mix();
     } else if (!overtaken && !body.empty() && !inode->written_since(told.started)) {
       file.data.fill(0, body, attr.change);
+      facts_.note_bytes_locked(*inode, about.learnt(now));
       core_.counters.fetched += body.size();
       kept_.keep(*inode, {0, body.size()});
     }

@@ -66,5 +66,6 @@ bool OpenFile::readable() const { return (flags & O_ACCMODE) != O_WRONLY; }
 bool OpenFile::writable() const { return (flags & O_ACCMODE) != O_RDONLY; }
 bool OpenFile::synchronous() const { return (flags & (O_SYNC | O_DSYNC)) != 0; }
 bool OpenFile::direct() const { return (flags & O_DIRECT) != 0; }
+bool OpenFile::writes_past_pages() const { return direct() || (flags & O_APPEND) != 0; }
 
 }  // namespace tusk::client

@@ -56,6 +56,22 @@ struct FileState {
   FileData data;
   DataVersion version;           // of the data, ours and the kernel's
   bool data_handed_out = false;  // the kernel may cache some of it, beside what it is being told to drop
+  // The weakest of what the bytes here, and those that the kernel has, were told under; none: nothing was
+  // told since all were forgotten. Facts::note_bytes_locked() says how it comes about.
+  std::optional<Learnt> bytes_learnt;
+  void forget_bytes() {
+    data.forget({0, ~ByteCount{0}});
+    bytes_learnt.reset();
+  }
+  // The server has taken back the lease, of the attributes at least: bytes that were asked for before are
+  // told under none.
+  TimePoint pushed_at = TimePoint::min();
+  // Reads that wait until the server has said whether what is here is still the file's.
+  std::vector<std::shared_ptr<ReadOperation>> waiting_for_check;
+  // What KernelPages knows of it.
+  bool pages_watched = false;
+  int pages_looks = 0;  // since the server was asked, which has not answered; 0: it need not
+  bool pages_drop_due = false;
   // Somebody else changed the bytes, or what became of a change of ours is not known: what was asked for
   // before may tell of older ones. What happens to the attributes alone does not count.
   TimePoint taken_back_at = TimePoint::min();
@@ -209,6 +225,8 @@ struct OpenFile : std::enable_shared_from_this<OpenFile> {
   [[nodiscard]] bool writable() const;
   [[nodiscard]] bool synchronous() const;
   [[nodiscard]] bool direct() const;
+  // Its writes go past the kernel's pages, which others read.
+  [[nodiscard]] bool writes_past_pages() const;
 
   const std::shared_ptr<Inode> inode;
   // 0: the server does not know of it (yet); it reads by handle, or what it needs is `held`.

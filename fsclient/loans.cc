@@ -122,6 +122,7 @@ void Loans::call_all_back() {
   scheduler_.post_notification([this, being_read = std::move(being_read)] {
     for (const auto& directory : being_read) kernel_.invalidate_inode(directory->id);
   });
+  ending_();
 }
 
 }  // namespace tusk::client

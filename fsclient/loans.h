@@ -29,6 +29,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -68,6 +69,11 @@ class Loans {
   // The same in answers to changes.
   [[nodiscard]] static Duration unsettled(Duration lifetime) { return std::min(lifetime, kUnsettled); }
 
+  // How much of a lease's time is left when all that was lent under it is called back.
+  [[nodiscard]] Duration reserve() const { return trust_.lease() / kLeasePerReserve; }
+  // Runs each time that this has come, behind it. To be said before anything is lent.
+  void when_ending(std::function<void()> ending) { ending_ = std::move(ending); }
+
   // The kernel has the attributes, and will have them for so long.
   [[nodiscard]] bool kernel_has(Inode& inode, Duration rest);
 
@@ -80,7 +86,6 @@ class Loans {
  private:
   struct Drop;
   [[nodiscard]] bool may_lend(Learnt learnt) const;
-  [[nodiscard]] Duration reserve() const { return trust_.lease() / kLeasePerReserve; }
   void note_lent();
   void watch();
   void call_all_back();
@@ -92,6 +97,7 @@ class Loans {
   Scheduler& scheduler_;
   KernelCache& kernel_;
   InodeTable& inodes_;
+  std::function<void()> ending_ = [] {};
   std::atomic<bool> watching_{false};
 };
 

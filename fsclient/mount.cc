@@ -262,6 +262,12 @@ void Mount::invalidate_from(NodeId node, ByteCount from) {
     fuse_lowlevel_notify_inval_inode(session_, node.value(), static_cast<off_t>(from), 0);
 }
 
+void Mount::invalidate_range(NodeId node, Interval range) {
+  if (session_ != nullptr)
+    fuse_lowlevel_notify_inval_inode(session_, node.value(), static_cast<off_t>(range.begin),
+                                     static_cast<off_t>(range.size()));
+}
+
 bool Mount::invalidate_attributes(NodeId node) {
   constexpr off_t kNoPages = -1;
   return session_ == nullptr ||

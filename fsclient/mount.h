@@ -62,6 +62,7 @@ class Mount final : public KernelCache {
 
   void invalidate_inode(NodeId node) override;
   void invalidate_from(NodeId node, ByteCount from) override;
+  void invalidate_range(NodeId node, Interval range) override;
   bool invalidate_attributes(NodeId node) override;
   void invalidate_entry(NodeId parent, const std::string& name) override;
 

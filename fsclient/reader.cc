@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "proto/rpc/compression.h"
@@ -36,26 +37,27 @@ void Reader::proceed(const Operation& op) {
   core_.cache.trim();  // a read that has ended no longer holds its blocks
 }
 
-// Runs until the bytes are there: every round either ends the read or waits for fetches to end.
+// Runs until the bytes have come: every round either ends the read or waits for fetches that bring some of
+// it.
 void Reader::advance(const Operation& op) {
   Deferred after;
   Inode& inode = *op->file->inode;
   const std::lock_guard lock(inode.mutex);
   if (op->ended) return;
   FileData& data = inode.file->data;
-  const Interval range{op->range.begin, std::min(op->range.end, inode.size())};
+  const Interval range{op->range.begin, std::min({op->range.end, inode.size(), op->end_of_file})};
   if (comes_ahead(*inode.file, range) && !std::exchange(op->waited_ahead, true))
     return inode.file->ahead_waiters.push_back([this, op] { proceed(op); });
-  inode.file->data_handed_out = true;  // also when it is nothing: the kernel fills a page with zeros
+  // Also when it is nothing: the kernel fills a page with zeros.
+  if (!op->file->direct()) inode.file->data_handed_out = true;
   if (range.empty()) return end(*op, ReadPieces{}, after);
-  const bool first_round = op->rounds++ == 0;
-  if (first_round) {
+  if (op->held.empty()) {
     op->held = range;
     data.hold(op->held);
   }
-  if (op->rounds > kRoundsMax) return end(*op, fail(from_errno(EIO), "the file keeps changing"), after);
-
-  const bool there = data.has(range);
+  if (needs_check(*op, range)) return check(op, after);
+  const bool first_round = !std::exchange(op->begun, true);
+  const bool there = all_brought(*op, data, range);
   ReadAheadAdvice advice;
   if (first_round) advice = observe(*op->file, range, !there);
   for (const Interval& left : advice.give_up) give_up(data, left, after);
@@ -73,7 +75,101 @@ void Reader::advance(const Operation& op) {
     core_.counters.read_from_cache += range.size();
     kept_.keep(inode, range);
   }
-  end(*op, data.lend(range), after);
+  end(*op, compose(*op, data, range), after);
+}
+
+// ---------------------------------------------------------------- what a read is made of
+
+// Once, before anything is asked for: what comes later is of the call's own time.
+bool Reader::needs_check(ReadOperation& op, Interval range) {
+  if (std::exchange(op.checked, true)) return false;
+  Inode& inode = *op.file->inode;
+  return !facts_.bytes_fresh_locked(inode) && inode.file->data.has_settled(range);
+}
+
+// Reads that come meanwhile wait for the same answer.
+void Reader::check(const Operation& op, Deferred& after) {
+  auto& waiting = op->file->inode->file->waiting_for_check;
+  waiting.push_back(op);
+  if (waiting.size() > 1) return;
+  after.add([this, inode = op->file->inode] {
+    ask_(inode, [this, inode](const Result<bool>& asked) { checked(inode, asked); });
+  });
+}
+
+void Reader::checked(const std::shared_ptr<Inode>& inode, const Result<bool>& asked) {
+  bool changed = false;
+  std::vector<Operation> waiting;
+  {
+    Deferred after;
+    const std::lock_guard lock(inode->mutex);
+    FileState& file = *inode->file;
+    waiting.swap(file.waiting_for_check);
+    if (!asked) {
+      for (const Operation& op : waiting)
+        if (!op->ended) end(*op, std::unexpected(asked.error()), after);
+      return;
+    }
+    if (!facts_.bytes_fresh_locked(*inode)) {
+      const bool leased = core_.trust.covered(inode->attributes.learnt(), core_.scheduler.now());
+      changed = !facts_.check_bytes_locked(*inode, leased) && std::exchange(file.data_handed_out, false);
+    }
+  }
+  if (changed) facts_.drop_kernel_pages(*inode);
+  for (const Operation& op : waiting) core_.scheduler.post([this, op] { proceed(op); });
+}
+
+bool Reader::all_brought(const ReadOperation& op, const FileData& data, Interval range) {
+  if (data.has(range)) return true;
+  if (op.brought.empty()) return false;
+  IntervalSet known;
+  for (const Interval& part : data.parts(range)) known.add(part.begin, part.end);
+  for (const auto& [part, bytes] : op.brought) known.add(part.begin, part.end);
+  return known.covers(range.begin, range.end);
+}
+
+// What is in the cache goes first: programs here may have written over what was brought.
+ReadPieces Reader::compose(const ReadOperation& op, FileData& data, Interval range) {
+  if (data.has(range)) return data.lend(range);
+  ReadPieces pieces;
+  const auto fill_gap = [&](Interval gap) {
+    while (!gap.empty()) {
+      const auto found = std::ranges::find_if(op.brought, [&](const auto& brought) {
+        return brought.first.begin <= gap.begin && gap.begin < brought.first.end;
+      });
+      const auto& [part, bytes] = *found;
+      const ByteCount size = std::min(part.end, gap.end) - gap.begin;
+      pieces.push_back(bytes.subspan(gap.begin - part.begin, size));
+      gap.begin += size;
+    }
+  };
+  for (const Interval& here : data.parts(range)) {
+    fill_gap({range.begin, here.begin});
+    std::ranges::move(data.lend(here), std::back_inserter(pieces));
+    range.begin = here.end;
+  }
+  fill_gap(range);
+  return pieces;
+}
+
+// A fetch of the read's has ended: its bytes, now, since they may be forgotten before the read goes on.
+void Reader::bring_to(ReadOperation& op, FileData& data, const Fetch& fetch) {
+  const ByteCount end = fetch.range.begin + fetch.filled;
+  const auto part = [&](ByteCount from, ByteCount to) {
+    return Interval{std::max(from, op.range.begin), std::min({to, op.range.end, fetch.range.end})};
+  };
+  if (!fetch.stale) {
+    const Interval all = part(fetch.range.begin, std::max(end, fetch.zero_end));
+    if (!all.empty() && data.has(all)) op.brought.emplace_back(all, data.lend(all).front());
+    return;
+  }
+  op.once = true;
+  if (const Interval bytes = part(fetch.range.begin, end); !bytes.empty())
+    op.brought.emplace_back(
+        bytes, fetch.target.first(fetch.filled).subspan(bytes.begin - fetch.range.begin, bytes.size()));
+  if (const Interval zeros = part(end, fetch.zero_end); !zeros.empty())
+    op.brought.emplace_back(zeros, copy_bytes(std::vector<std::byte>(zeros.size())));
+  if (end < fetch.range.end && fetch.zero_end == 0) op.end_of_file = std::min(op.end_of_file, end);
 }
 
 // Asking for it as well would take longer. What waits for a drop of pages would wait for ever, since the
@@ -144,6 +240,7 @@ void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) 
   else
     data.touch(op.held);
   data.release(op.held);
+  if (result && !op.file->direct()) pages_.given_locked(*op.file->inode, op.once, after);
   if (result)
     for (const SharedBytes& piece : *result) {
       core_.counters.read += piece.size();
@@ -263,10 +360,11 @@ void Reader::bring(const std::shared_ptr<OpenFile>& file, const std::shared_ptr<
     Deferred after;
     Inode& inode = *file->inode;
     const std::lock_guard lock(inode.mutex);
-    if (!fetch->stale && change == 0) return ask(file, fetch, after);
+    const bool right = change != 0 && inode.file->version.is(change) && !inode.written_since(fetch->started);
+    if (fetch->stale || !right) return ask(file, fetch, after);
     if (fetch->read_ahead) ahead_in_flight_ -= fetch->range.size();
-    const bool right = inode.file->version.is(change) && !inode.written_since(fetch->started);
-    inode.file->data.end_fetch(fetch, right ? fetch->range.size() : 0, 0, change);
+    fetch->filled = fetch->range.size();
+    inode.file->data.end_fetch(fetch, fetch->filled, 0, change);
     after.add([this] { core_.cache.trim(); });
     go_on(fetch, {}, after);
   });
@@ -324,6 +422,7 @@ void Reader::go_on(const std::shared_ptr<Fetch>& fetch, const Result<void>& outc
   for (const Operation& op : std::exchange(fetch->waiters, {})) {
     if (op->ended) continue;
     --op->waiting;
+    if (outcome) bring_to(*op, op->file->inode->file->data, *fetch);
     // Given up because nobody waited, a moment before somebody did, or read without the open file that it
     // has: it asks again.
     const bool again = outcome || outcome.error().code == ErrorCode::kCancelled || whole != nullptr;
@@ -351,15 +450,29 @@ Result<void> Reader::take_in(Inode& inode, const std::shared_ptr<Fetch>& fetch,
   core_.counters.fetched += filled;
   if (fetch->read_ahead) core_.counters.fetched_ahead += filled;
   const bool ours = inode.written_since(fetch->started);
+  fetch->filled = filled;
+  fetch->zero_end = ours ? inode.size() : 0;
+  const Told told(fetch->started, reply->message, read.cover());
+  // Read while somebody was changing them, or under a lease that has been taken back since.
+  if (!fetch->stale && (told.cover == schema::COVER_ONCE || fetch->started < file.pushed_at))
+    file.data.forget(fetch->range);
   // Past the server's end of file there can be bytes that programs have written and it has not got yet,
   // and a hole before them.
-  file.data.end_fetch(fetch, filled, ours ? inode.size() : 0, ours ? 0 : read.change());
-  if (ours || fetch->stale) return {};
+  file.data.end_fetch(fetch, filled, fetch->zero_end, ours ? 0 : read.change());
+  if (!fetch->stale) facts_.note_bytes_locked(inode, told.learnt(core_.scheduler.now()));
+  if (ours) return {};
+  if (fetch->stale) {
+    if (filled < fetch->range.size()) {
+      inode.attributes.expire(core_.scheduler.now());
+      core_.loans.withdraw_locked(inode);
+    }
+    return {};
+  }
   if (!file.version.is(read.change())) {
     // Others change it while we read; or they did before, and the attributes tell of it by now.
-    const bool told = file.version.mixed() && inode.attributes.value().change == read.change();
+    const bool already_told = file.version.mixed() && inode.attributes.value().change == read.change();
     file.version.mix();
-    if (!told) {
+    if (!already_told) {
       inode.attributes.expire(core_.scheduler.now());
       core_.loans.withdraw_locked(inode);
     }

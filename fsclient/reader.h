@@ -1,6 +1,12 @@
 // Answers reads: from the file's data in memory, else by fetching what is missing, and fetches ahead of
 // readers that go in order.
 //
+// A read returns, of each byte, what the server had at some moment of the call, or what a program here has
+// written, as a local file system does. What others change while a fetch is on its way makes what it brings
+// useless to the cache, not to the reads that wait for it: so no read asks twice for the same byte. Bytes
+// that are here, but that may not be the file's any more (Facts::bytes_fresh_locked), are used once the
+// server has said that they are.
+//
 // A read waits for exactly the fetches that bring its bytes, in any order of arrival (and before them for
 // FilesAhead, if that has asked for the file), and is answered on a worker thread (with an
 // error: on the network thread); a read whose bytes are there is answered on the thread that asks.
@@ -13,6 +19,7 @@
 #include "fsclient/core.h"
 #include "fsclient/deferred.h"
 #include "fsclient/kept_blocks.h"
+#include "fsclient/kernel_pages.h"
 #include "fsclient/stream_census.h"
 #include "fsclient/waiting_reads.h"
 
@@ -30,17 +37,21 @@ struct ReadOperation {
   ReadDone done;
   Interval held;              // its blocks stay
   std::uint32_t waiting = 0;  // fetches that have not ended
-  std::uint32_t rounds = 0;
+  bool begun = false;
   ByteCount queued = 0;       // bytes of memory it asked to enter the WaitingReads with
   ByteCount entered = 0;      // bytes it counts for among them
   bool waited_ahead = false;  // for the whole file, which was on its way
+  bool checked = false;       // what was here at first is the file's
+  // What fetches have brought for it, in any order: what the server had at some moment of the read, also if
+  // the file has changed since.
+  std::vector<std::pair<Interval, SharedBytes>> brought;
+  ByteCount end_of_file = ~ByteCount{0};  // as one of them has found it
+  bool once = false;                      // some of it is not to be kept, here or by the kernel
   bool ended = false;
 };
 
 class Reader {
  public:
-  // A file that others keep changing under a read: give up rather than fetch for ever.
-  static constexpr std::uint32_t kRoundsMax = 32;
   // All readers in order that wait for the line may read ahead when the path is not known yet, and at least:
   // what 1 Gbit/s holds at 200 ms, and a little. A slow line is not hurt, because what nobody waits for any
   // more is given up.
@@ -57,7 +68,10 @@ class Reader {
   static constexpr ByteCount kInteractiveMax = 128 * 1024;
   static constexpr ByteCount kHeadMax = 512 * 1024;
 
-  Reader(Core& core, KeptBlocks& kept) : core_(core), kept_(kept) {}
+  // Asks the server for the file's attributes, behind what was written here, and takes them in.
+  using Ask = std::function<void(const std::shared_ptr<Inode>&, std::move_only_function<void(Result<bool>)>)>;
+  Reader(Core& core, Facts& facts, KeptBlocks& kept, KernelPages& pages, Ask ask)
+      : core_(core), facts_(facts), kept_(kept), pages_(pages), ask_(std::move(ask)) {}
 
   // `file` is open for reading.
   void read(const Asker& asker, std::shared_ptr<OpenFile> file, Interval range, ReadDone done);
@@ -80,6 +94,12 @@ class Reader {
   void proceed(const Operation& op);
   void advance(const Operation& op);
   [[nodiscard]] static bool comes_ahead(const FileState& file, Interval range);
+  [[nodiscard]] bool needs_check(ReadOperation& op, Interval range);
+  void check(const Operation& op, Deferred& after);
+  void checked(const std::shared_ptr<Inode>& inode, const Result<bool>& asked);
+  [[nodiscard]] static bool all_brought(const ReadOperation& op, const FileData& data, Interval range);
+  [[nodiscard]] static ReadPieces compose(const ReadOperation& op, FileData& data, Interval range);
+  static void bring_to(ReadOperation& op, FileData& data, const Fetch& fetch);
   void fetch_missing(const std::shared_ptr<OpenFile>& file, Interval range, Deferred& after);
   [[nodiscard]] ByteCount grain_of(const OpenFile& file, Interval range) const;
   [[nodiscard]] bool may_wait(const Operation& op, Interval range);
@@ -109,7 +129,10 @@ class Reader {
   [[nodiscard]] ByteCount waiting_bulk_max() const { return in_flight_max() / 4 * 3; }
 
   Core& core_;
+  Facts& facts_;
   KeptBlocks& kept_;
+  KernelPages& pages_;
+  const Ask ask_;
   StreamCensus census_;
   WaitingReads<ReadOperation> waiting_reads_;
   // The last program of which it was learnt went on: the next one that begins like a copy is believed at

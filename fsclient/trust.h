@@ -21,6 +21,7 @@ enum class Fact : std::uint8_t {
   kEntry,    // this name is that file
   kAbsence,  // there is no such name
   kListing,  // these are all the names
+  kBytes,    // of an open file
 };
 
 // When and how a fact was learnt from the server. The default is "never": such a fact is not to be used.
@@ -73,13 +74,19 @@ class LifetimeTrust final : public Trust {
  public:
   // A name that is missing is often about to appear (configure scripts, lock files made by others).
   static constexpr Duration kAbsenceMax = std::chrono::milliseconds(500);
+  // A reader in order would ask for each piece of the kernel's read-ahead.
+  static constexpr Duration kBytesMin = std::chrono::milliseconds(100);
 
   explicit LifetimeTrust(Duration lifetime) : lifetime_(lifetime) {}
 
   [[nodiscard]] Duration remaining(Fact fact, Learnt learnt, TimePoint now) const override {
     if (!learnt.ever()) return Duration::zero();
-    const Duration lifetime = fact == Fact::kAbsence ? std::min(lifetime_, kAbsenceMax) : lifetime_;
-    return std::max(Duration::zero(), lifetime - (now - learnt.at));
+    return std::max(Duration::zero(), lifetime_of(fact) - (now - learnt.at));
+  }
+  [[nodiscard]] Duration lifetime_of(Fact fact) const {
+    if (fact == Fact::kAbsence) return std::min(lifetime_, kAbsenceMax);
+    if (fact == Fact::kBytes) return std::max(lifetime_, kBytesMin);
+    return lifetime_;
   }
 
  private:
@@ -110,6 +117,8 @@ class LeaseTrust final : public Trust {
     return lease_remaining(learnt, now) > Duration::zero();
   }
   [[nodiscard]] Duration lease() const { return lease_; }
+  // Of what is told without a lease.
+  [[nodiscard]] Duration lifetime_of(Fact fact) const { return by_age_.lifetime_of(fact); }
   // The server still waits for us before it lets anybody change what we have under a lease.
   [[nodiscard]] bool waited_for(TimePoint now) const {
     if (!confirmed_) return false;

@@ -67,7 +67,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
       inode->attributes.adjust([&](Attributes& attr) { attr.mtime = attr.ctime = state.written_time; });
       inode->log.show_no_other_times();
     }
-    state.data_handed_out = true;
+    if (!file->writes_past_pages()) state.data_handed_out = true;
     {
       const std::lock_guard set_lock(mutex_);
       dirty_.insert(inode);
@@ -372,6 +372,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   if (reply) {
     core_.counters.sent += write.range.size();
     learn_written(*inode, write, *reply, told, way);
+    if (!inode->open_files.empty()) pages_.written_locked(*inode, told.about(reply->attr()), after);
     if (disowned && !file.data.any_disowned()) drop_kernel_pages(inode, after);
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error(), after);

@@ -20,6 +20,7 @@
 #include "fsclient/core.h"
 #include "fsclient/deferred.h"
 #include "fsclient/facts.h"
+#include "fsclient/kernel_pages.h"
 
 namespace tusk::client {
 
@@ -51,7 +52,7 @@ class WriteBehind {
   // Of a file that is still to be made, while nothing is known of the line: it may be a slow one.
   static constexpr ByteCount kAheadMin = 1024 * 1024;
 
-  WriteBehind(Core& core, Facts& facts) : core_(core), facts_(facts) {}
+  WriteBehind(Core& core, Facts& facts, KernelPages& pages) : core_(core), facts_(facts), pages_(pages) {}
   // What was not sent is lost: flush_all() first.
   ~WriteBehind();
 
@@ -154,6 +155,7 @@ class WriteBehind {
 
   Core& core_;
   Facts& facts_;
+  KernelPages& pages_;
   std::atomic<ByteCount> pending_{0};
   std::mutex handing_;                                  // over bytes to the log, for which there was room
   std::atomic<TimePoint> failed_at_{TimePoint::min()};  // a write that nobody waited for

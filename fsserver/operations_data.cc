@@ -87,14 +87,14 @@ Result<void> read(Call& call) {
   TUSK_TRY(check_range(request.offset(), request.length()));
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_RDONLY));
   TUSK_ASSIGN(const Status which, status_of(*file.fd));
-  // Who reads on hears of changes, though the bytes alone promise nothing.
-  (void)call.lease_node(request.handle(), which);
+  const schema::Cover cover = call.lease_node(request.handle(), which);
   TUSK_ASSIGN(const Status before, status_of(*file.fd));
   TUSK_ASSIGN(SharedBytes bytes, read_body(*file.fd, request.offset(), request.length()));
 
   schema::ReadReply& reply = *call.reply.mutable_read();
   reply.set_length(static_cast<std::uint32_t>(bytes.size()));
   reply.set_change(observed_change(before));
+  reply.set_cover(cover);
   reply.set_end_of_file(bytes.size() < request.length() ||
                         request.offset() + bytes.size() >= before.stx_size);
   if (request.compress()) {

@@ -25,6 +25,7 @@ constexpr std::uint64_t kNames = 4;
 struct NoKernel final : client::KernelCache {
   void invalidate_inode(client::NodeId) override {}
   void invalidate_from(client::NodeId, ByteCount) override {}
+  void invalidate_range(client::NodeId, Interval) override {}
   bool invalidate_attributes(client::NodeId) override { return true; }
   void invalidate_entry(client::NodeId, const std::string&) override {}
 };

@@ -23,6 +23,7 @@ class FakeKernel final : public KernelCache {
  public:
   void invalidate_inode(NodeId node) override { inodes.push_back(node); }
   void invalidate_from(NodeId node, ByteCount from) override { tails.emplace_back(node, from); }
+  void invalidate_range(NodeId node, Interval range) override { ranges.emplace_back(node, range); }
   bool invalidate_attributes(NodeId node) override {
     attributes.push_back(node);
     return !unknown.contains(node);
@@ -31,6 +32,7 @@ class FakeKernel final : public KernelCache {
 
   std::vector<NodeId> inodes;
   std::vector<std::pair<NodeId, ByteCount>> tails;
+  std::vector<std::pair<NodeId, Interval>> ranges;
   std::vector<NodeId> attributes;
   std::vector<std::string> entries;
   std::set<NodeId> unknown;  // inodes that it has not taken in yet

@@ -66,6 +66,7 @@ void FakeServer::tell_cover(schema::Reply& reply) const {
   if (reply.has_attr()) reply.mutable_attr()->mutable_attr()->set_cover(cover);
   if (reply.has_rename()) reply.mutable_rename()->mutable_moved()->mutable_attr()->set_cover(cover);
   if (reply.has_open()) reply.mutable_open()->mutable_node()->mutable_attr()->set_cover(cover);
+  if (reply.has_read()) reply.mutable_read()->set_cover(cover);
   if (reply.has_write()) reply.mutable_write()->mutable_attr()->set_cover(cover);
   if (reply.has_readdir()) {
     reply.mutable_readdir()->mutable_directory()->set_cover(cover);

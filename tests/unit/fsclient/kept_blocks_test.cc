@@ -81,7 +81,8 @@ TEST_F(KeptBlocksTest, AFileThatWasOpenedLongAgoIsAskedAboutBeforeOldBytesAreUse
   EXPECT_EQ(server.seen(schema::Request::kGetattr), 0u);
   scheduler.advance(std::chrono::seconds(10));
   EXPECT_EQ(read(file, 600'000, 1000), pattern(kSize, 1).substr(600'000, 1000));
-  EXPECT_EQ(server.seen(schema::Request::kGetattr), 1u);
+  EXPECT_THAT(server.seen(schema::Request::kGetattr), testing::AllOf(testing::Ge(1u), testing::Le(2u)))
+      << "once for the read, once for the pages that the kernel has";
   EXPECT_EQ(fetched(), 0u);
   scheduler.advance(std::chrono::seconds(10));
   server.put("a", pattern(kSize, 2));

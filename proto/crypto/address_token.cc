@@ -49,7 +49,7 @@ std::vector<std::byte> AddressTokens::mint(AddressTokenKind kind, std::span<cons
 std::optional<AddressTokenKind> token_kind(std::span<const std::byte> token) {
   if (token.size() != kAddressTokenBytes) return std::nullopt;
   const auto kind = static_cast<AddressTokenKind>(token[0]);
-  if (kind != AddressTokenKind::kRetry && kind != AddressTokenKind::kFuture) return std::nullopt;
+  if (kind > AddressTokenKind::kAdmitted) return std::nullopt;
   return kind;
 }
 

@@ -35,8 +35,9 @@ constexpr std::uint64_t kFutureTokenLifetimeSeconds = 24 * 60 * 60;
 constexpr std::uint64_t kTokenClockSlackSeconds = 5;
 
 enum class AddressTokenKind : std::uint8_t {
-  kRetry = 0,   // answers a first packet; bound to address, port, and the id that the client began with
-  kFuture = 1,  // given during a connection for the next one; bound to the address only
+  kRetry = 0,     // answers a first packet; bound to address, port, and the id that the client began with
+  kFuture = 1,    // given during a connection for the next one; bound to the address only
+  kAdmitted = 2,  // as kFuture, once the client was let into an export
 };
 
 // Const, and may be called by several threads at once.

@@ -16,4 +16,6 @@ void keep_freed_memory() {
   (void)::mallopt(M_TRIM_THRESHOLD, kKeptBytes);
 }
 
+void give_back_freed_memory() { (void)::malloc_trim(0); }
+
 }  // namespace tusk::io

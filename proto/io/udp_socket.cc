@@ -1,6 +1,7 @@
 #include "proto/io/udp_socket.h"
 
 #include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -272,6 +273,24 @@ Result<void> UdpSocket::steer(std::vector<sock_filter> program) {
                                 sizeof(described)) != 0)
     return fail_errno("steer the datagrams of a shared UDP port");
   return {};
+}
+
+Result<void> UdpSocket::filter(std::vector<sock_filter> program) {
+  const sock_fprog described{static_cast<unsigned short>(program.size()), program.data()};
+  const int ignored = 0;
+  const int done = program.empty() ? state_->calls->set_option(state_->fd, SOL_SOCKET, SO_DETACH_FILTER,
+                                                               &ignored, sizeof(ignored))
+                                   : state_->calls->set_option(state_->fd, SOL_SOCKET, SO_ATTACH_FILTER,
+                                                               &described, sizeof(described));
+  if (done != 0 && !(program.empty() && errno == ENOENT)) return fail_errno("filter a UDP socket");
+  return {};
+}
+
+std::uint32_t UdpSocket::kernel_drops() const {
+  std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
+  socklen_t size = sizeof(memory);
+  if (::getsockopt(state_->fd, SOL_SOCKET, SO_MEMINFO, memory.data(), &size) != 0) return 0;
+  return memory[SK_MEMINFO_DROPS];
 }
 
 int UdpSocket::fd() const { return state_->fd; }

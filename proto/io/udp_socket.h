@@ -164,6 +164,13 @@ class UdpSocket {
   // in which they were bound; the program sees the payload (socket(7), SO_ATTACH_REUSEPORT_CBPF).
   [[nodiscard]] Result<void> steer(std::vector<sock_filter> program);
 
+  // What the program refuses the kernel drops before anybody is woken; it sees the UDP header and the payload
+  // (socket(7), SO_ATTACH_FILTER). Replaces an earlier one; an empty program lets everything through.
+  [[nodiscard]] Result<void> filter(std::vector<sock_filter> program);
+  // Datagrams that the kernel has dropped since the socket was opened, by a filter or for want of buffer.
+  // Modulo 2^32; 0 where the kernel does not say.
+  [[nodiscard]] std::uint32_t kernel_drops() const;
+
   [[nodiscard]] int fd() const;
   [[nodiscard]] const Address& local_address() const;  // as bound, with the port the kernel chose
   // What the kernel granted, in the unit of net.core.rmem_max and wmem_max.

@@ -20,18 +20,39 @@ crypto::UnixSeconds wall_clock() {
 // A token for the future is for the address on any port.
 std::span<const std::byte> bound(const io::Address::Serialized& address, crypto::AddressTokenKind kind) {
   const std::span<const std::byte> all(address);
-  return kind == crypto::AddressTokenKind::kFuture ? all.first(all.size() - 2) : all;
+  return kind == crypto::AddressTokenKind::kRetry ? all : all.first(all.size() - 2);
 }
 
 }  // namespace
 
-bool AddressValidation::proven(const io::Address& from, const wire::ConnectionIdBytes& original,
+ServerTag AddressValidation::tag_of(const crypto::Identity& identity) {
+  const crypto::Secret secret = identity.derive_secret("tusk connection id tag");
+  return {static_cast<std::uint16_t>(std::to_integer<unsigned>(secret.bytes[0]) << 8 |
+                                     std::to_integer<unsigned>(secret.bytes[1]))};
+}
+
+Proof AddressValidation::claim(std::span<const std::byte> token) {
+  const auto kind = crypto::token_kind(token);
+  if (!kind) return Proof::kNone;
+  switch (*kind) {
+    case crypto::AddressTokenKind::kRetry:
+      return Proof::kRetry;
+    case crypto::AddressTokenKind::kFuture:
+      return Proof::kEarlier;
+    case crypto::AddressTokenKind::kAdmitted:
+      return Proof::kAdmitted;
+  }
+  return Proof::kNone;
+}
+
+Proof AddressValidation::proof(const io::Address& from, const wire::ConnectionIdBytes& original,
                                std::span<const std::byte> token) const {
   const auto kind = crypto::token_kind(token);
-  if (!kind) return false;
+  if (!kind) return Proof::kNone;
   const std::span<const std::byte> id =
       *kind == crypto::AddressTokenKind::kRetry ? std::span(original.bytes) : std::span<const std::byte>();
-  return tokens_.check(token, bound(from.bytes(), *kind), id, wall_clock()).has_value();
+  const bool holds = tokens_.check(token, bound(from.bytes(), *kind), id, wall_clock()).has_value();
+  return holds ? claim(token) : Proof::kNone;
 }
 
 std::vector<std::byte> AddressValidation::retry_token(const io::Address& to,
@@ -40,9 +61,9 @@ std::vector<std::byte> AddressValidation::retry_token(const io::Address& to,
   return tokens_.mint(kKind, bound(to.bytes(), kKind), original.bytes, wall_clock());
 }
 
-std::vector<std::byte> AddressValidation::future_token(const io::Address& to) const {
-  constexpr auto kKind = crypto::AddressTokenKind::kFuture;
-  return tokens_.mint(kKind, bound(to.bytes(), kKind), {}, wall_clock());
+std::vector<std::byte> AddressValidation::future_token(const io::Address& to, bool admitted) const {
+  const auto kind = admitted ? crypto::AddressTokenKind::kAdmitted : crypto::AddressTokenKind::kFuture;
+  return tokens_.mint(kind, bound(to.bytes(), kind), {}, wall_clock());
 }
 
 std::vector<std::byte> AddressValidation::reset_token(const wire::ConnectionIdBytes& id,

@@ -28,6 +28,9 @@ struct ServerEndpointOptions {
   // Handshakes within 10 s with addresses that have not shown that they receive; others have to, which costs
   // them a round trip.
   std::uint32_t unproven_max = 64;
+  // Handshakes that one source (an IPv4 address, an IPv6 network of 64 bits) may begin in a second, twice as
+  // many at once. For each kind of proof (source.h); ten times as many for clients that were let in before.
+  double handshakes_per_source = 100;
   // What the requests of all connections may hold: their bodies, also of calls that wait for a disk, and
   // what is kept until an answer is acknowledged. Beyond, those who hold most are disconnected.
   ByteCount request_memory_max = 2ull << 30;

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "proto/base/text.h"
+#include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
 #include "proto/rpc/path_stats.h"
 #include "proto/rpc/steering.h"
@@ -25,6 +26,23 @@ constexpr ByteCount kStrangerMemoryMax = 64 << 10;
 constexpr std::string_view kGoodbye = "the server shuts down";
 // Datagrams that came to the wrong shard and wait for the right one: what it handles in some milliseconds.
 constexpr std::size_t kTakenOverMax = 1024;
+// Of the handshakes that a thread may begin at once; each takes about one.
+constexpr Duration kHandshakesSaved = 10ms;
+// What clients that were let in before may do more than others.
+constexpr double kAdmittedFactor = 10;
+constexpr double kBurstSeconds = 2;
+
+std::uint64_t random_seed() {
+  std::uint64_t seed = 0;
+  crypto::random_bytes(std::as_writable_bytes(std::span(&seed, 1)));
+  return seed;
+}
+
+// Original ids spread what one source sends over all shards.
+SourceRates rates_of(const ServerEndpointOptions& options, unsigned shards, double factor) {
+  const double rate = factor * options.handshakes_per_source / shards;
+  return {rate, kBurstSeconds * rate, random_seed()};
+}
 
 }  // namespace
 
@@ -37,7 +55,11 @@ ServerShard::ServerShard(ServerCommons& commons, unsigned index, unsigned shards
       reactor_(std::move(reactor)),
       route_(std::make_shared<ReplyRoute>(*reactor_)),
       timer_(std::make_unique<io::Timer>(*reactor_)),
-      next_id_(shards + index) {
+      next_id_(shards + index),
+      flights_(random_seed()),
+      handshake_rates_(rates_of(commons.options, shards, 1)),
+      admitted_rates_(rates_of(commons.options, shards, kAdmittedFactor)),
+      handshake_time_(kHandshakesSaved) {
   for (io::UdpSocket& socket : sockets_)
     outlets_.push_back(std::make_unique<Outlet>(
         socket,
@@ -89,14 +111,14 @@ void ServerShard::receive(std::size_t socket) {
 void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagram) {
   const auto is_long = wire::is_long_packet(datagram.bytes);
   wire::ConnectionIdBytes to;
-  if (!is_long) return drops_.note(datagram.from);
+  if (!is_long) return drop_garbage(datagram.from);
   if (*is_long) {
     const auto parsed = wire::parse_long_header(datagram.bytes);
-    if (!parsed) return drops_.note(datagram.from);
+    if (!parsed) return drop_garbage(datagram.from);
     to = parsed->header.to;
   } else {
     const auto parsed = wire::parse_short_header(datagram.bytes);
-    if (!parsed) return drops_.note(datagram.from);
+    if (!parsed) return drop_garbage(datagram.from);
     to = parsed->header.to;
   }
   const unsigned shard = shard_of(to, shards_);
@@ -108,7 +130,12 @@ void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagr
   if (found == by_id_.end()) return handle_stranger(socket, datagram);
   ServerLink& link = *found->second;
   const std::uint64_t spoilt = link.secure->drops().spoilt();
-  if (link.secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn)) follow_address(link, datagram);
+  const bool young = !link.secure->established();
+  const TimePoint now = io::now();
+  const bool authentic = link.secure->handle_datagram(now, datagram.bytes, datagram.ecn);
+  if (young) handshake_time_.pay(io::now() - now);
+  if (authentic && link.incoming.attached()) data_at_ = now;
+  if (authentic) follow_address(link, datagram);
   if (link.secure->drops().spoilt() > spoilt) drops_.note(datagram.from);
   mark(link);
 }
@@ -139,11 +166,14 @@ void ServerShard::settle() {
     mark(link);
   }
   if (phase_ == Phase::kAnswering && now >= phase_until_) enter(Phase::kParting, now + kGoodbyePatience);
+  begin_next_handshake();
   process_marked();
   shed_memory();
   for (const auto& outlet : outlets_) outlet->flush();
   tell_too_big();
   drops_.report(now);
+  filter_sockets(now);
+  give_memory_back(now);
   if (phase_ != Phase::kServing && links_.empty()) finish();
   if (phase_ == Phase::kParting && now >= phase_until_) finish();
   arm_timer();
@@ -251,7 +281,8 @@ void ServerShard::welcome(ServerLink& link, TimePoint now) {
   link.trace = PathTrace::open_if_wanted("server", now);
   link.attach_by = now + commons_.options.attach_patience;
   by_id_.erase(link.secure->original_id());
-  link.secure->connection().send_address_token(commons_.addresses.future_token(link.route.trusted().to));
+  link.secure->connection().send_address_token(
+      commons_.addresses.future_token(link.route.trusted().to, false));
   link.secure->connection().send_reset_token(
       commons_.addresses.reset_token(link.secure->own_id(), sockets_[link.socket].local_address()));
 }
@@ -261,6 +292,8 @@ void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.attach_by = kNever;
   commons_.unattached.leave(link.unattached);
   introduce(link, link.route.trusted().to);
+  link.secure->connection().send_address_token(
+      commons_.addresses.future_token(link.route.trusted().to, true));
   if (!entry.session.empty())
     commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
   if (entry.lane) {
@@ -372,7 +405,8 @@ void ServerShard::retime(ServerLink& link) {
 
 void ServerShard::arm_timer() {
   TimePoint next = timeouts_.empty() ? kNever : timeouts_.begin()->first;
-  next = std::min(next, phase_until_);
+  next = std::min({next, phase_until_, guard_.next_look(), give_back_at_});
+  if (!flights_.empty()) next = std::min(next, handshake_time_.affordable_at());
   if (!dirty_.empty()) next = TimePoint{};
   if (next == kNever) return timer_->cancel();
   // The work is done in settle(), which follows every batch.
@@ -391,9 +425,11 @@ void ServerShard::remove(ServerLink& link) {
   by_id_.erase(link.secure->own_id());
   by_id_.erase(link.secure->original_id());
   links_.erase(link.id);
+  ++removed_;
 }
 
 void ServerShard::enter(Phase phase, TimePoint until) {
+  flights_.clear();
   phase_ = phase;
   phase_until_ = until;
   for (auto& [id, link] : links_) mark(*link);

@@ -20,11 +20,15 @@
 #include "proto/io/udp_socket.h"
 #include "proto/rpc/address_validation.h"
 #include "proto/rpc/drop_log.h"
+#include "proto/rpc/first_flights.h"
+#include "proto/rpc/flood_guard.h"
 #include "proto/rpc/host_siblings.h"
 #include "proto/rpc/outlet.h"
 #include "proto/rpc/request_memory.h"
 #include "proto/rpc/server_endpoint.h"
 #include "proto/rpc/server_link.h"
+#include "proto/rpc/source_rates.h"
+#include "proto/rpc/time_share.h"
 #include "proto/rpc/unattached.h"
 
 namespace tusk::rpc {
@@ -92,10 +96,16 @@ class ServerShard {
 
   void handle_stranger(std::size_t socket, const io::Datagram& datagram);
   void greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
+  void begin_next_handshake();
+  void begin_handshake(Proof proof, FirstFlight flight);
+  void drop_flight(const io::Datagram& datagram, const wire::LongHeader& header);
+  void drop_garbage(const io::Address& from);
+  void filter_sockets(TimePoint now);
+  void give_memory_back(TimePoint now);
   [[nodiscard]] bool full() const { return commons_.connections >= commons_.options.connections_max; }
-  [[nodiscard]] bool make_place();
+  void make_way(std::optional<ConnectionId> connection);
   void give_way(ConnectionId connection);
-  void turn_away(const io::Datagram& datagram);
+  void turn_away(const io::Address& from);
   [[nodiscard]] transport::ConnectionConfig connection_config(std::shared_ptr<MemoryAccount> memory) const;
   void send_retry(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
   void send_long(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header);
@@ -150,6 +160,17 @@ class ServerShard {
   bool finished_ = false;
   TimePoint next_full_warning_{};
   DropLog drops_;
+  FirstFlights flights_;
+  SourceRates handshake_rates_;
+  SourceRates admitted_rates_;  // of those that were let in before
+  TokenBucket retries_;
+  TokenBucket resets_;
+  TimeShare handshake_time_;
+  TimePoint data_at_{};  // when a client that is let in was last heard
+  FloodGuard guard_;
+  TimePoint next_flood_warning_{};
+  std::size_t removed_ = 0;  // connections, since memory was given back
+  TimePoint give_back_at_ = kNever;
   std::thread thread_;
 };
 

@@ -5,6 +5,7 @@
 #include "proto/base/check.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
+#include "proto/io/heap.h"
 #include "proto/rpc/server_shard.h"
 #include "proto/rpc/steering.h"
 #include "proto/rpc/strangers.h"
@@ -19,6 +20,18 @@ namespace {
 constexpr ByteCount kRequestBytesLater = 768ull << 20;
 constexpr double kShareOfOneConnection = 3.0 / 8;
 
+// What handshakes may take of a shard's thread: while clients that are let in are heard, and else. The rest
+// of an idle machine is for what these clients ask next.
+constexpr double kShareBesideData = 0.1;
+constexpr double kShareAlone = 0.5;
+constexpr Duration kDataLasts = 20ms;
+// Answers to strangers in a second; each costs some microseconds.
+constexpr double kRetriesPerSecond = 5000, kRetriesAtOnce = 1000;
+constexpr double kResetsPerSecond = 1000, kResetsAtOnce = 1000;
+// So many ended connections have left enough free memory to be worth a look, which takes milliseconds.
+constexpr std::size_t kRemovedMany = 256;
+constexpr Duration kGiveBackAfter = 2s;
+
 }  // namespace
 
 void ServerShard::handle_stranger(std::size_t socket, const io::Datagram& datagram) {
@@ -26,59 +39,103 @@ void ServerShard::handle_stranger(std::size_t socket, const io::Datagram& datagr
   const Stranger stranger = judge_stranger(datagram.bytes);
   switch (stranger.wants) {
     case Stranger::Wants::kNothing:
-      return drops_.note(datagram.from);
+      return drop_garbage(datagram.from);
     case Stranger::Wants::kReset: {
+      guard_.note_garbage();
+      if (!resets_.take(kResetsPerSecond, kResetsAtOnce, io::now())) return drops_.note(datagram.from);
       const auto token = commons_.addresses.reset_token(stranger.to, sockets_[socket].local_address());
       return send_long(socket, datagram, reset_of(stranger.to, token));
     }
     case Stranger::Wants::kAnotherVersion:
+      guard_.note_garbage();
+      if (!retries_.take(kRetriesPerSecond, kRetriesAtOnce, io::now())) return drops_.note(datagram.from);
       return send_long(socket, datagram, another_version(stranger.header));
     case Stranger::Wants::kConnection:
       return greet(socket, datagram, stranger.header);
   }
 }
 
+void ServerShard::drop_garbage(const io::Address& from) {
+  guard_.note_garbage();
+  drops_.note(from);
+}
+
+void ServerShard::drop_flight(const io::Datagram& datagram, const wire::LongHeader& header) {
+  guard_.note_flight(Source(datagram.from), AddressValidation::claim(header.token));
+  drops_.note(datagram.from);
+}
+
+// Only what costs little happens here: the handshake itself waits for its turn.
 void ServerShard::greet(std::size_t socket, const io::Datagram& datagram, const wire::LongHeader& header) {
-  const bool proven = commons_.addresses.proven(datagram.from, header.to, header.token);
-  if (!proven && (full() || !commons_.addresses.trust(io::now())))
-    return send_retry(socket, datagram, header);
-  if (full() && !make_place()) return turn_away(datagram);
+  const TimePoint now = io::now();
+  const Proof proof = commons_.addresses.proof(datagram.from, header.to, header.token);
+  if (proof == Proof::kNone) {
+    if (full() || !commons_.addresses.trust(now)) {
+      if (!retries_.take(kRetriesPerSecond, kRetriesAtOnce, now)) return drop_flight(datagram, header);
+      return send_retry(socket, datagram, header);
+    }
+  } else {
+    SourceRates& rates = proof == Proof::kAdmitted ? admitted_rates_ : handshake_rates_;
+    if (!rates.admit(Source(datagram.from), proof, now)) return drop_flight(datagram, header);
+  }
+  if (!flights_.add(proof, socket, datagram, header.to, now)) drop_flight(datagram, header);
+}
+
+// One at a time, so that packets of connections are handled in between.
+void ServerShard::begin_next_handshake() {
+  if (flights_.empty()) return;
+  const TimePoint now = io::now();
+  handshake_time_.earn(now, now - data_at_ < kDataLasts ? kShareBesideData : kShareAlone);
+  if (!handshake_time_.affordable()) return;
+  if (auto next = flights_.next(now)) begin_handshake(next->proof, std::move(next->flight));
+  handshake_time_.pay(io::now() - now);
+}
+
+void ServerShard::begin_handshake(Proof proof, FirstFlight flight) {
+  const auto parsed = wire::parse_long_header(flight.bytes);
+  if (!parsed || by_id_.contains(flight.original)) return;
+  if (full()) {
+    const std::optional<ConnectionId> oldest = commons_.unattached.take_oldest();
+    if (!oldest) return turn_away(flight.from);
+    make_way(oldest);
+  }
   auto link = std::make_unique<ServerLink>();
   link->id = ConnectionId(std::exchange(next_id_, next_id_ + shards_));
-  link->socket = socket;
-  link->route = {{datagram.from, datagram.local}, proven, datagram.bytes.size()};
+  link->socket = flight.socket;
+  link->route = {{flight.from, flight.local}, proof != Proof::kNone, flight.bytes.size()};
   link->memory = commons_.memory.begin(link->id);
-  auto secure =
-      SecureConnection::server({*commons_.options.identity, header.to, header.from,
-                                connection_id_for(index_, shards_), connection_config(link->memory)},
-                               io::now());
+  const auto own_id = connection_id_for(index_, shards_, commons_.addresses.tag());
+  auto secure = SecureConnection::server({*commons_.options.identity, flight.original, parsed->header.from,
+                                          own_id, connection_config(link->memory)},
+                                         io::now());
   if (secure) link->secure = std::move(*secure);
   if (!secure) spdlog::error("no new connection: {}", secure.error().message());
-  if (!secure || !link->secure->handle_datagram(io::now(), datagram.bytes, datagram.ecn)) {
+  if (!secure || by_id_.contains(own_id) ||
+      !link->secure->handle_datagram(io::now(), flight.bytes, flight.ecn)) {
     commons_.memory.end(link->id);
-    return drops_.note(datagram.from);
+    return drops_.note(flight.from);
   }
   ++commons_.connections;
-  link->unattached = commons_.unattached.enter(link->id);
+  const Source source(flight.from);
+  link->unattached = commons_.unattached.enter(link->id, source);
   ServerLink& kept = *link;
   by_id_.emplace(kept.secure->own_id(), &kept);
   by_id_.emplace(kept.secure->original_id(), &kept);
   links_.emplace(kept.id, std::move(link));
   mark(kept);
+  make_way(commons_.unattached.take_surplus(source));
 }
 
 // Whoever receives at an address can have a connection, so those that have shown no right do not keep others
 // out. The oldest goes, in whatever shard: who has one attaches within a few round trips. It hears of it by a
 // reset.
-bool ServerShard::make_place() {
-  const std::optional<ConnectionId> oldest = commons_.unattached.take_oldest();
-  if (!oldest) return false;
-  ServerShard& its = commons_.shard_with(*oldest);
+void ServerShard::make_way(std::optional<ConnectionId> connection) {
+  if (!connection) return;
+  ServerShard& its = commons_.shard_with(*connection);
   if (&its == this)
-    give_way(*oldest);
+    give_way(*connection);
   else
-    its.reactor_->post([&its, id = *oldest] { its.give_way(id); });
-  return true;
+    its.reactor_->post([&its, id = *connection] { its.give_way(id); });
 }
 
 void ServerShard::give_way(ConnectionId connection) {
@@ -88,11 +145,11 @@ void ServerShard::give_way(ConnectionId connection) {
   remove(*found->second);
 }
 
-void ServerShard::turn_away(const io::Datagram& datagram) {
+void ServerShard::turn_away(const io::Address& from) {
   if (io::now() < next_full_warning_) return;
   next_full_warning_ = io::now() + DropLog::kInterval;
   spdlog::warn("{} connections are open, the limit: {} has to wait", commons_.connections.load(),
-               datagram.from.to_string());
+               from.to_string());
 }
 
 transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<MemoryAccount> memory) const {
@@ -105,6 +162,37 @@ transport::ConnectionConfig ServerShard::connection_config(std::shared_ptr<Memor
   crypto::random_bytes(std::as_writable_bytes(std::span(&config.seed, 1)));
   config.draw_secret = crypto::random_number;
   return config;
+}
+
+void ServerShard::filter_sockets(TimePoint now) {
+  const auto kernel_drops = [this] {
+    std::uint64_t sum = 0;
+    for (const io::UdpSocket& socket : sockets_) sum += socket.kernel_drops();
+    return sum;
+  };
+  const FloodGuard::Want want = guard_.decide(now, kernel_drops);
+  if (want == FloodGuard::Want::kNothing) return;
+  const bool on = want == FloodGuard::Want::kFilter;
+  if (on && now >= next_flood_warning_) {
+    next_flood_warning_ = now + DropLog::kInterval;
+    spdlog::warn(
+        "a flood of datagrams that belong to no connection: the kernel drops most of them from now on");
+  }
+  for (io::UdpSocket& socket : sockets_) {
+    const auto done =
+        on ? socket.filter(datagram_filter(commons_.addresses.tag(), guard_.thinned())) : socket.filter({});
+    if (!done) spdlog::debug("no filter: {}", done.error().message());
+  }
+}
+
+// The C library keeps what was freed between what is in use.
+void ServerShard::give_memory_back(TimePoint now) {
+  if (removed_ < kRemovedMany) return;
+  if (give_back_at_ == kNever) give_back_at_ = now + kGiveBackAfter;
+  if (now < give_back_at_) return;
+  give_back_at_ = kNever;
+  removed_ = 0;
+  io::give_back_freed_memory();
 }
 
 void ServerShard::send_retry(std::size_t socket, const io::Datagram& datagram,

@@ -18,13 +18,15 @@ unsigned shard_of(const wire::ConnectionIdBytes& id, unsigned shards) {
   return std::to_integer<unsigned>(id.bytes[0]) % shards;
 }
 
-wire::ConnectionIdBytes connection_id_for(unsigned shard, unsigned shards) {
+wire::ConnectionIdBytes connection_id_for(unsigned shard, unsigned shards, ServerTag tag) {
   TUSK_CHECK(shard < shards && shards <= kShardsMax);
   wire::ConnectionIdBytes id = random_connection_id();
   const unsigned random = std::to_integer<unsigned>(id.bytes[0]);
   unsigned first = random - random % shards + shard;
   if (first >= kByteValues) first -= shards;
   id.bytes[0] = static_cast<std::byte>(first);
+  id.bytes[ServerTag::kOffset] = static_cast<std::byte>(tag.value >> 8);
+  id.bytes[ServerTag::kOffset + 1] = static_cast<std::byte>(tag.value);
   return id;
 }
 

@@ -8,6 +8,8 @@
 
 #include <linux/filter.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "proto/wire/types.h"
@@ -16,10 +18,18 @@ namespace tusk::rpc {
 
 constexpr unsigned kShardsMax = 64;
 
+// What the ids that a server gives out have in common, at kOffset: by it the kernel tells them from made-up
+// ones while the server is flooded. The same after a restart, so that the server still answers ids of before.
+// Whoever connects learns it; 48 bits of an id are random.
+struct ServerTag {
+  static constexpr std::size_t kOffset = 6;
+  std::uint16_t value = 0;
+};
+
 // `shards`: 1 to kShardsMax.
 [[nodiscard]] unsigned shard_of(const wire::ConnectionIdBytes& id, unsigned shards);
-// A random id that leads to `shard`.
-[[nodiscard]] wire::ConnectionIdBytes connection_id_for(unsigned shard, unsigned shards);
+// An id that leads to `shard`, random but for the tag.
+[[nodiscard]] wire::ConnectionIdBytes connection_id_for(unsigned shard, unsigned shards, ServerTag tag);
 
 // The same as shard_of, for the kernel: a program that chooses among sockets that share a port (socket(7),
 // SO_ATTACH_REUSEPORT_CBPF). What is too short goes to the first.

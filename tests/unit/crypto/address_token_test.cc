@@ -35,10 +35,12 @@ class AddressToken : public testing::TestWithParam<AddressTokenKind> {
   const Bytes id_ = from_hex("8394c8f03e515708");
 };
 
-INSTANTIATE_TEST_SUITE_P(BothKinds, AddressToken,
-                         testing::Values(AddressTokenKind::kRetry, AddressTokenKind::kFuture),
+INSTANTIATE_TEST_SUITE_P(AllKinds, AddressToken,
+                         testing::Values(AddressTokenKind::kRetry, AddressTokenKind::kFuture,
+                                         AddressTokenKind::kAdmitted),
                          [](const auto& tested) {
-                           return tested.param == AddressTokenKind::kRetry ? "Retry" : "Future";
+                           if (tested.param == AddressTokenKind::kRetry) return "Retry";
+                           return tested.param == AddressTokenKind::kFuture ? "Future" : "Admitted";
                          });
 
 TEST_P(AddressToken, IsBelievedFromItsAddress) {

@@ -16,9 +16,10 @@ namespace tusk::rpc {
 
 class RawClient {
  public:
-  RawClient(const crypto::Identity& identity, std::uint16_t port)
+  RawClient(const crypto::Identity& identity, std::uint16_t port,
+            const io::Address& from = io::Address::any(0))
       : route_{*io::parse("127.0.0.1:" + std::to_string(port)), {}},
-        socket_(*io::UdpSocket::open({})),
+        socket_(*io::UdpSocket::open({.bind = from})),
         secure_(*SecureConnection::client({identity, {}, {}, {}, {}}, io::now())) {}
 
   // Sends and receives until `done()`; false: not within `patience`.
@@ -80,6 +81,8 @@ class RawClient {
     return connect() && run_until([&] { return replies_.contains(call) || closed_; }) && !closed_;
   }
 
+  // The newest that the server gave.
+  [[nodiscard]] const std::vector<std::byte>& address_token() const { return address_token_; }
   [[nodiscard]] const std::optional<transport::Closed>& closed() const { return closed_; }
   [[nodiscard]] const std::map<wire::ExchangeId, ByteCount>& replies() const { return replies_; }
 
@@ -97,6 +100,8 @@ class RawClient {
     while (const auto event = secure_->poll_event()) {
       const auto* transport_event = std::get_if<transport::Event>(&*event);
       if (!transport_event) continue;
+      if (const auto* token = std::get_if<transport::AddressTokenArrived>(transport_event))
+        address_token_ = token->token;
       if (const auto* closed = std::get_if<transport::Closed>(transport_event)) closed_ = *closed;
       if (const auto* reply = std::get_if<transport::ReplyArrived>(transport_event))
         replies_[reply->exchange] = reply->body_size;
@@ -109,6 +114,7 @@ class RawClient {
   DatagramQueue queue_;
   std::unique_ptr<SecureConnection> secure_;
   std::optional<transport::Closed> closed_;
+  std::vector<std::byte> address_token_;
   std::map<wire::ExchangeId, ByteCount> replies_;
 };
 

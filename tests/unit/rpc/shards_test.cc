@@ -27,7 +27,7 @@ TEST(Steering, GivesOutIdsThatLeadHome) {
     for (unsigned shard = 0; shard < shards; ++shard) {
       std::set<std::byte> first;
       for (int i = 0; i < 64; ++i) {
-        const wire::ConnectionIdBytes id = connection_id_for(shard, shards);
+        const wire::ConnectionIdBytes id = connection_id_for(shard, shards, ServerTag{0x1234});
         EXPECT_EQ(shard_of(id, shards), shard);
         first.insert(id.bytes[0]);
       }

@@ -296,7 +296,9 @@ class Filesystem {
                 const Error& error);
   void not_done(const InodePointer& directory, const std::string& name, const Error& error,
                 UntoldFailures::Id failure);
-  [[nodiscard]] bool gone_already(Inode& removed, const Error& error);
+  // What never came to be on the server.
+  [[nodiscard]] static bool never_made(Inode& inode);
+  void ask_whether_gone(const InodePointer& directory, const std::string& name, const Error& error);
   void assume_changed(Inode& directory, const Standing& standing, int links);
   [[nodiscard]] std::optional<bool> known_empty(Inode& directory);
   void unlinked_here(Inode& inode, const timespec& at);

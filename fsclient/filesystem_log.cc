@@ -253,12 +253,26 @@ void Filesystem::not_done(const InodePointer& directory, const std::string& name
   if (directory->directory) note_failure(*directory->directory, error, failure, core_.untold);
 }
 
-// Nothing of what the program wanted is missing then. What it removed was perhaps never made: it is not
-// wanted any more.
-bool Filesystem::gone_already(Inode& removed, const Error& error) {
-  if (error.code == from_errno(ENOENT)) return true;
-  const std::lock_guard lock(removed.mutex);
-  return error.code == from_errno(ESTALE) && !made_locked(removed);
+bool Filesystem::never_made(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.log.failed.has_value();
+}
+
+// ESTALE says that the server does not know the file by what the entry called it. Whether the name is free
+// the server is asked.
+void Filesystem::ask_whether_gone(const InodePointer& directory, const std::string& name,
+                                  const Error& error) {
+  if (never_made(*directory)) return;
+  schema::Request request;
+  request.mutable_lookup()->set_parent(directory->handle());
+  request.mutable_lookup()->set_name(name);
+  request.mutable_lookup()->set_tell_absence(true);
+  remote_.ask({}, std::move(request), schema::Reply::kNode,
+              [this, directory, name, error](const Result<rpc::CallReply>& reply) {
+                const bool gone =
+                    reply ? !reply->message.node().has_node() : reply.error().code == from_errno(ENOENT);
+                if (!gone) not_done(directory, name, error, core_.untold.add(text_of_failure(name, error)));
+              });
 }
 
 void Filesystem::assume_changed(Inode& directory, const Standing& standing, int links) {
@@ -372,9 +386,13 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   if (open_without_server(*removed)) return false;  // from here on nobody opens it so (open_meanwhile)
   auto answered = [this, directory, name, removed, told = standing->told, in_log](
                       const Result<schema::Reply>& reply, const std::string&) {
-    if (!reply && !gone_already(*removed, reply.error()))
+    const bool unknown = !reply && reply.error().code == from_errno(ESTALE) && never_made(*removed);
+    // Nothing of what the program wanted is missing then.
+    const bool gone = unknown || (!reply && reply.error().code == from_errno(ENOENT));
+    if (!reply && !gone)
       return not_done(directory, name, reply.error(), core_.untold.add(text_of_failure(name, reply.error())));
     if (!reply) names_.changed_somehow(*directory, name);
+    if (unknown) ask_whether_gone(directory, name, reply.error());
     if (reply && reply->remove().has_attr())
       facts_.learn_logged(*removed, reply->remove().attr(), Told(told.started, *reply, {}));
     else

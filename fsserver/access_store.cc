@@ -197,6 +197,13 @@ std::optional<Access> AccessStore::right_of(std::string_view export_name, const 
   return right;
 }
 
+bool AccessStore::lists(std::string_view export_name, const crypto::Fingerprint& key) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(clients_, [&](const AllowedClient& client) {
+    return client.key == key && client.export_name == export_name;
+  });
+}
+
 Result<void> AccessStore::put_token(TokenEntry entry, std::int64_t now_unix_s,
                                     std::span<const crypto::Sha256Digest> replaces) {
   tokens_file_.distrust();

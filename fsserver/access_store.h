@@ -49,6 +49,9 @@ class AccessStore {
   [[nodiscard]] std::optional<Access> right_of(std::string_view export_name, const crypto::Fingerprint& key,
                                                std::span<const std::byte> token, std::int64_t now_unix_s);
 
+  // The key has a right of its own to this export, whatever token comes with it.
+  [[nodiscard]] bool lists(std::string_view export_name, const crypto::Fingerprint& key);
+
   // Another number whenever a right may have changed since: a file was read again, or a token's time is over.
   [[nodiscard]] std::uint64_t generation(std::int64_t now_unix_s);
 

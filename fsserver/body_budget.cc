@@ -1,6 +1,9 @@
 #include "fsserver/body_budget.h"
 
 #include <algorithm>
+#include <tuple>
+
+#include "proto/rpc/right_share.h"
 
 namespace tusk::server {
 namespace {
@@ -28,6 +31,7 @@ void BodyBudget::release(Share& share, ByteCount size) {
   std::unique_lock lock(mutex_);
   used_ -= size;
   share.used_ -= size;
+  if (share.right_) share.right_->used_ -= size;
   serve(lock);
 }
 
@@ -36,16 +40,29 @@ ByteCount BodyBudget::limit_of_each() const {
   return std::min(limit_of_one_, static_cast<ByteCount>(left * left / static_cast<double>(limit_)));
 }
 
+bool BodyBudget::fits_right(const Share& share, ByteCount size) const {
+  if (!share.right_ || share.right_->used_ == 0) return true;
+  const ByteCount taken = std::min(limit_, used_ + size);
+  return share.right_->used_ + size <= rpc::right_share(limit_, limit_ - taken);
+}
+
+bool BodyBudget::before(const Share& one, const Share& other) {
+  const auto rank = [](const Share& share) {
+    const Share& right = share.right_ ? *share.right_ : share;
+    return std::tuple(right.used_, right.served_, share.used_, share.served_);
+  };
+  return rank(one) < rank(other);
+}
+
 // Of those that may have more the one that holds least.
 BodyBudget::Waiting::iterator BodyBudget::next() {
   auto least = waiting_.end();
   const ByteCount limit = limit_of_each();
   for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
     const Share& share = *each->first;
-    if (!fits(share.used_, each->second.front().size, limit)) continue;
-    if (least == waiting_.end() ||
-        std::pair(share.used_, share.served_) < std::pair(least->first->used_, least->first->served_))
-      least = each;
+    const ByteCount size = each->second.front().size;
+    if (!fits(share.used_, size, limit) || !fits_right(share, size)) continue;
+    if (least == waiting_.end() || before(share, *least->first)) least = each;
   }
   return least;
 }
@@ -63,6 +80,10 @@ void BodyBudget::serve(std::unique_lock<std::mutex>& lock) {
     used_ += parked.size;
     share->used_ += parked.size;
     share->served_ = ++turns_;
+    if (share->right_) {
+      share->right_->used_ += parked.size;
+      share->right_->served_ = turns_;
+    }
     lock.unlock();
     parked.start(Reservation(shared_from_this(), share, parked.size));
     parked.start = nullptr;  // what it holds may end reservations: not with the mutex held

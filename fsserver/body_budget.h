@@ -1,8 +1,9 @@
-// How much memory replies with bulk bytes may hold between the disk and the clients, each client and all
-// together: whoever asks for more waits until some of it is on the other side. Who holds least is next, so
-// that nobody waits for all that others have asked for ahead. And of what is left each may hold only the part
-// that it is of the whole: when n clients, one after the other, have taken all they can and give nothing
-// back, about an (n + 1)-th of the whole is there for others. Thread-safe.
+// How much memory replies with bulk bytes may hold between the disk and the clients, each session, each right
+// and all together: whoever asks for more waits until some of it is on the other side. The right that holds
+// least is next, and of its sessions the one that holds least. Of what is left each session may hold only the
+// part that it is of the whole: when n sessions, one after the other, have taken all they can and give
+// nothing back, about an (n + 1)-th of the whole is there for others. Of rights right_share() says it.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,15 @@ constexpr std::size_t kParkedReadsMax = 16'384;  // of one client
 
 class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
  public:
-  // What one client holds.
+  // What one session holds, or a right.
   class Share {
+   public:
+    // `right`: whose session it is; may be null.
+    explicit Share(std::shared_ptr<Share> right = nullptr) : right_(std::move(right)) {}
+
+   private:
     friend class BodyBudget;
+    const std::shared_ptr<Share> right_;
     ByteCount used_ = 0;
     std::uint64_t served_ = 0;  // its last turn: who holds as little as others is next if its is longer ago
   };
@@ -73,6 +80,9 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   void serve(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] Waiting::iterator next();
   [[nodiscard]] ByteCount limit_of_each() const;
+  [[nodiscard]] bool fits_right(const Share& share, ByteCount size) const;
+  // Whose turn comes first.
+  [[nodiscard]] static bool before(const Share& one, const Share& other);
 
   const ByteCount limit_;
   const ByteCount limit_of_one_;

@@ -29,11 +29,12 @@ constexpr std::uint32_t kReadBytesMax = 1 << 20;
 constexpr std::uint32_t kWriteBytesMax = 1 << 20;
 constexpr std::uint32_t kWalkBytesMax = 1 << 20;  // of listings before they are packed
 constexpr std::size_t kWalkUnsentBytesMax =
-    4 << 20;                             // of those that are made and not sent: the client has them
-constexpr int kListingsKnownMax = 4096;  // of one WALK
+    4 << 20;                                      // of those that are made and not sent: the client has them
+constexpr std::size_t kWalkExaminedMax = 65'536;  // entries, by one WALK
+constexpr int kListingsKnownMax = 4096;           // of one WALK
 constexpr std::size_t kListingBesideNameMax = 64 * 1024;  // that LOOKUP tells
 constexpr int kNamesAtOnceMax = 4096;  // of one WALK or READ_FILES, with the directories they are in
-constexpr ByteCount kConnectionBodyBytesMax = 256ull << 20;  // bulk replies waiting for one client
+constexpr ByteCount kSessionBodyBytesMax = 256ull << 20;  // bulk replies waiting for one mount
 
 constexpr std::uint32_t kSessionConnectionsMax = 8;  // with lanes
 
@@ -51,8 +52,8 @@ struct Attachment {
   std::shared_ptr<ChangeWatch> watch;          // nullptr: nobody has leases on this export
   bool leases = false;                         // this client has
   bool lane = false;                           // a further connection of a session that has its main one
-  // All connections of a session share that of its main one.
-  std::shared_ptr<BodyBudget::Share> bodies = std::make_shared<BodyBudget::Share>();
+  std::shared_ptr<const RightHoldings> right;
+  Quota::Place place;  // among the connections
 };
 
 // What is particular to the entries of a LOG.
@@ -137,6 +138,8 @@ class Call {
   SharedBytes body;
   // The operation answers by itself, later.
   bool answers_later = false;
+  // What is left to do when a turn is over, in a later one. Only of operations that change nothing.
+  std::move_only_function<Result<void>()> rest;
   // A lock that somebody else holds; 0: none.
   LockWaitId waits_for{0};
 

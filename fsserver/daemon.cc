@@ -25,8 +25,8 @@ namespace {
 
 constexpr Duration kStatusEvery = 2s;  // and rights
 constexpr std::string_view kHandleSecretLabel = "tusk file handles";
-// Descriptors for everything that is not an O_PATH descriptor in a node table: open files, sockets.
-constexpr std::size_t kDescriptorsElsewhereMin = 1024;
+// Descriptors of sockets and watches, and of what the workers have open in passing.
+constexpr std::size_t kDescriptorsOfOwn = 512;
 
 sigset_t our_signals() {
   sigset_t signals;
@@ -58,13 +58,16 @@ std::string host_name() {
 
 std::size_t all_descriptors() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kDescriptorsElsewhereMin;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 2 * kDescriptorsOfOwn;
   return static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, 1u << 20));
 }
 
-std::size_t descriptors_for_tables() {
+// A node table opens again what it has let go: it gets the smaller part.
+std::size_t descriptors_for_tables() { return all_descriptors() / 8; }
+
+std::size_t descriptors_for_clients() {
   const std::size_t all = all_descriptors();
-  return all > 2 * kDescriptorsElsewhereMin ? (all - kDescriptorsElsewhereMin) / 2 : all / 4;
+  return all - descriptors_for_tables() - std::min(kDescriptorsOfOwn, all / 4);
 }
 
 NodeTableSettings table_settings(std::size_t exports, const std::filesystem::path& state_dir) {
@@ -81,10 +84,9 @@ FileServiceOptions service_options(const ServerConfig& config) {
   options.workers = config.limits.workers;
   options.sessions_max = config.limits.mounts;
   options.reply_memory_max = config.limits.reply_memory_bytes;
-  // Of what the tables leave a quarter, since a file that is locked takes up to three: no client alone can
-  // make the server run out of descriptors.
-  const std::size_t share = (all_descriptors() - descriptors_for_tables()) / 4;
-  options.client_descriptors_max = std::min(options.client_descriptors_max, share);
+  options.connections_max = config.limits.connections;
+  options.descriptors_max = std::min(options.descriptors_max, descriptors_for_clients());
+  options.early_log_bytes_max = config.limits.request_memory_bytes / 4;
   options.attr_lifetime_ms = config.limits.attr_lifetime_ms;
   options.session_keep = config.limits.session_keep;
   options.lockers_dir = config.state_dir / "lockers";

@@ -11,6 +11,7 @@
 namespace tusk::server {
 namespace {
 
+constexpr long kNameBytesOfCost = 256;        // names are read so much quicker than they are looked up
 constexpr std::size_t kEntryHeadBytes = 4;    // its tag and length
 constexpr std::size_t kNodeBytesUsual = 100;  // handle and attributes
 // A directory that once held many names takes long to read though few are left.
@@ -23,6 +24,7 @@ Result<bool> DirectoryReader::next(RawEntry& entry) {
     if (++reads_ > kKernelReadsMax) return false;
     const long size = ::syscall(SYS_getdents64, fd_.number(), buffer_.data(), buffer_.size());
     if (size < 0) return fail_errno("getdents64");
+    this_turn().spend(1 + size / kNameBytesOfCost);
     place_ = 0;
     filled_ = static_cast<std::size_t>(size);
     ended_ = filled_ == 0;
@@ -41,6 +43,7 @@ Result<bool> DirectoryReader::next(RawEntry& entry) {
 }
 
 Examined examine(Call& call, const SharedFd& directory, std::string_view handle, schema::DirEntry& entry) {
+  this_turn().spend(kEntryCost);
   const auto found = call.nodes().lookup(directory, handle, entry.name(), NodeTable::Keep::kNo);
   if (!found) return found.error().code == from_errno(ENOENT) ? Examined::kVanished : Examined::kNo;
   // What it is there now it will tell who asks for it.
@@ -70,36 +73,45 @@ Result<bool> names_fit(const NodeTable::Found& directory, std::size_t limit) {
   return false;
 }
 
-Result<bool> list_whole(Call& call, const NodeTable::Found& directory, schema::WalkListing& listing,
-                        std::size_t& left) {
+Result<WholeLister> WholeLister::begin(Call& call, NodeTable::Found directory, schema::WalkListing& listing,
+                                       std::size_t left) {
   if (!S_ISDIR(directory.status.stx_mode)) return fail(from_errno(ENOTDIR));
   TUSK_ASSIGN(Fd fd, reopen(*directory.fd, O_RDONLY | O_DIRECTORY));
   listing.set_names(call.cover_names(directory.handle, *directory.fd));
-  DirectoryReader reader(std::move(fd));
+  return WholeLister(std::move(directory), std::move(fd), listing, left);
+}
+
+Result<WholeLister::Progress> WholeLister::go_on(Call& call) {
   RawEntry raw{};
-  while (true) {
-    TUSK_ASSIGN(const bool more, reader.next(raw));
-    if (!more) return reader.ended();
-    if (raw.dots()) continue;
-    schema::DirEntry& entry = *listing.add_entries();
-    entry.set_name(raw.name.data(), raw.name.size());
-    switch (examine(call, directory.fd, directory.handle, entry)) {
-      case Examined::kVanished:
-        listing.mutable_entries()->RemoveLast();
-        continue;
-      case Examined::kNo:
-        entry.set_type(raw.type);
-        entry.set_ino(export_ino(device_of(directory.status), raw.ino, call.nodes().root_device()));
-        break;
-      case Examined::kYes:  // its node says both
-        entry.clear_type();
-        entry.clear_ino();
-        break;
-    }
-    const std::size_t size = entry.ByteSizeLong() + kEntryHeadBytes;
-    if (size > left) return false;
-    left -= size;
+  while (room_) {
+    if (this_turn().over()) return Progress::kTurnOver;
+    TUSK_ASSIGN(const bool more, reader_->next(raw));
+    if (!more) return reader_->ended() ? Progress::kWhole : Progress::kNoRoom;
+    if (!raw.dots()) add(call, raw);
   }
+  return Progress::kNoRoom;
+}
+
+void WholeLister::add(Call& call, const RawEntry& raw) {
+  schema::DirEntry& entry = *listing_->add_entries();
+  entry.set_name(raw.name.data(), raw.name.size());
+  ++examined_;
+  switch (examine(call, directory_.fd, directory_.handle, entry)) {
+    case Examined::kVanished:
+      listing_->mutable_entries()->RemoveLast();
+      return;
+    case Examined::kNo:
+      entry.set_type(raw.type);
+      entry.set_ino(export_ino(device_of(directory_.status), raw.ino, call.nodes().root_device()));
+      break;
+    case Examined::kYes:  // its node says both
+      entry.clear_type();
+      entry.clear_ino();
+      break;
+  }
+  const std::size_t size = entry.ByteSizeLong() + kEntryHeadBytes;
+  room_ = size <= left_;
+  if (room_) left_ -= size;
 }
 
 }  // namespace tusk::server

@@ -11,6 +11,7 @@
 
 #include "fsserver/exclusive_names.h"
 #include "fsserver/lease_effects.h"
+#include "proto/base/check.h"
 #include "proto/base/text.h"
 #include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
@@ -58,9 +59,14 @@ FileService::FileService(FileServiceOptions options)
     : options_(std::move(options)),
       boot_id_(kernel_boot_id()),
       instance_id_(random_id()),
-      bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max, kConnectionBodyBytesMax)),
+      bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max, kSessionBodyBytesMax)),
+      rights_({.sessions = options_.sessions_max,
+               .connections = options_.connections_max,
+               .descriptors = options_.descriptors_max,
+               .early_log_bytes = options_.early_log_bytes_max}),
       leases_(options_.leases),
-      workers_(options_.workers) {
+      workers_(options_.workers),
+      own_work_(workers_.flow({}, "the server's")) {
   for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
   options_.exports.clear();
   await_lockers();
@@ -177,16 +183,18 @@ void FileService::handle_call(std::unique_ptr<rpc::IncomingCall> unshared) {
     attachment = attachment_of(incoming->peer().connection);
   }
   if (operation_case == schema::Request::kAttach)
-    return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_attach(call); });
+    return enqueue(flow_of(incoming->peer(), attachment.get()), Lane::kMetadata, waiting,
+                   [this](const Incoming& call) { answer_attach(call); });
   if (!attachment) return refuse(*waiting, from_errno(EACCES), "not attached");
   if (is_astray(*attachment)) return refuse(*waiting, ErrorCode::kConnectionLost, kAstray);
   if (operation_case == schema::Request::kDetach)
-    return enqueue(Lane::kMetadata, waiting, [this](const Incoming& call) { answer_detach(call); });
+    return enqueue(flow_of(incoming->peer(), attachment.get()), Lane::kMetadata, waiting,
+                   [this](const Incoming& call) { answer_detach(call); });
   if (operation_case == schema::Request::kLog) return take_in_log(incoming, waiting, attachment);
   const Operation* const operation = find_operation(operation_case);
   if (operation == nullptr)
     return refuse(*waiting, ErrorCode::kUnsupported, "this server does not know that operation");
-  submit(*operation, reply_body_bytes(incoming->message()), waiting, std::move(attachment));
+  submit(*operation, reserved_body_bytes(incoming->message()), waiting, std::move(attachment));
 }
 
 void FileService::refuse(WaitingCall& waiting, ErrorCode code, std::string why) {
@@ -205,24 +213,30 @@ void FileService::hold_back(const Waiting& waiting) {
   held_back_.push_back(waiting);
 }
 
-void FileService::enqueue(Lane lane, const Waiting& waiting, Work work) {
-  const bool queued = workers_.submit(lane, [waiting, work = std::move(work)]() mutable {
+// Who has not attached is one of those behind its address.
+WorkerPool::Flow FileService::flow_of(const rpc::Peer& peer, const Attachment* attachment) {
+  if (attachment != nullptr) return attachment->session->share().flow;
+  return workers_.flow({}, peer.address.substr(0, peer.address.rfind(':')));
+}
+
+void FileService::enqueue(const WorkerPool::Flow& flow, Lane lane, const Waiting& waiting, Work work) {
+  const bool queued = workers_.submit(flow, lane, [waiting, work = std::move(work)]() mutable {
     if (const Incoming incoming = waiting->take()) work(incoming);
   });
-  if (!queued) refuse(*waiting, ErrorCode::kLimitExceeded, "too many calls at once");
+  if (!queued) refuse(*waiting, ErrorCode::kLimitExceeded, kTooManyCalls);
 }
 
 void FileService::submit(const Operation& operation, ByteCount body_bytes, const Waiting& waiting,
                          std::shared_ptr<Attachment> attachment) {
   const auto begin = [this, &operation, waiting, attachment](BodyBudget::Reservation reservation) {
-    enqueue(operation.lane, waiting,
+    enqueue(attachment->session->share().flow, operation.lane, waiting,
             [this, &operation, attachment,
              reservation = std::move(reservation)](const Incoming& incoming) mutable {
               run({&operation, incoming, attachment, std::move(reservation)});
             });
   };
   if (body_bytes == 0) return begin({});
-  if (!bodies_->reserve(attachment->bodies, body_bytes, begin))
+  if (!bodies_->reserve(attachment->session->share().bodies, body_bytes, begin))
     refuse(*waiting, ErrorCode::kLimitExceeded, "too many reads at once");
 }
 
@@ -262,7 +276,8 @@ void FileService::begin_look(Admitted call, std::span<const std::string_view> di
   const auto shared = std::make_shared<Admitted>(std::move(call));
   const auto now = leases_.begin_look(by, directories, [this, lane, shared](LeaseKeeper::Change look) {
     leases_.end_change(look);
-    workers_.submit_beyond_bound(lane, [this, shared] { carry_out(std::move(*shared), {}); });
+    workers_.submit_beyond_bound(shared->attachment->session->share().flow, lane,
+                                 [this, shared] { carry_out(std::move(*shared), {}); });
   });
   if (!now) return;
   leases_.end_change(*now);
@@ -287,12 +302,13 @@ void FileService::begin_change(Admitted call) {
   const Lane lane = call.operation->lane;
   const auto shared = std::make_shared<Admitted>(std::move(call));
   const auto from = shared->log ? LeaseTable::From::kLog : LeaseTable::From::kRequest;
-  const auto now = leases_.begin_change(
-      by, *attachment.exported, foreseen->changes, from,
-      [this, lane, shared, foreseen](LeaseKeeper::Change id) {
-        foreseen->change = id;
-        workers_.submit_beyond_bound(lane, [this, shared, foreseen] { finish_change(shared, foreseen); });
-      });
+  const auto now = leases_.begin_change(by, *attachment.exported, foreseen->changes, from,
+                                        [this, lane, shared, foreseen](LeaseKeeper::Change id) {
+                                          foreseen->change = id;
+                                          workers_.submit_beyond_bound(
+                                              shared->attachment->session->share().flow, lane,
+                                              [this, shared, foreseen] { finish_change(shared, foreseen); });
+                                        });
   if (!now) return;
   foreseen->change = *now;
   finish_change(shared, foreseen);
@@ -325,7 +341,7 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
   ChangeGate::Verdict verdict = enter_gate(*call);
   while (verdict == ChangeGate::Verdict::kWait) {
     const bool waits = call->attachment->session->gate()->wait([this, call, foreseen] {
-      workers_.submit_beyond_bound(call->operation->lane,
+      workers_.submit_beyond_bound(call->attachment->session->share().flow, call->operation->lane,
                                    [this, call, foreseen] { finish_change(call, foreseen); });
     });
     if (waits) return;
@@ -364,14 +380,32 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
   if (untold) leases_.changed(made);
 }
 
+// An operation that has begun.
+struct FileService::Started {
+  Admitted admitted;
+  Call call;
+};
+
 void FileService::carry_out(Admitted admitted, const Made& made) {
-  const Operation& operation = *admitted.operation;
+  Call call(admitted.incoming, admitted.attachment, locks_, leases_, boot_id_, admitted.log);
+  go_on(std::make_shared<Started>(std::move(admitted), std::move(call)), made);
+}
+
+void FileService::go_on(const SharedStarted& started, const Made& made) {
+  execute(*started->admitted.operation, started->call);
+  if (!started->call.rest) return finish(*started, made);
+  TUSK_CHECK(!made);  // what changes something is done in one turn
+  workers_.go_on_later(started->admitted.attachment->session->share().flow, started->admitted.operation->lane,
+                       [this, started] { go_on(started, {}); });
+}
+
+void FileService::finish(Started& started, const Made& made) {
+  Admitted& admitted = started.admitted;
+  Call& call = started.call;
   const Incoming incoming = admitted.incoming;
   const auto attachment = admitted.attachment;
   const std::uint64_t sequence = incoming->message().sequence();
-  const bool once = runs_once_here(operation, incoming->message());
-  Call call(incoming, attachment, locks_, leases_, boot_id_, admitted.log);
-  execute(operation, call);
+  const bool once = runs_once_here(*admitted.operation, incoming->message());
   // What it has left to keep may come after the last look (end() does the same, should it come later).
   if (attachment->session->ended()) something_to_keep();
   if (!admitted.looked_twice && has_met_exclusive(call)) {
@@ -389,7 +423,8 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
     attachment->session->replies().finish(sequence, remembered);
   }
   if (call.waits_for != LockWaitId{0})
-    incoming->on_cancel([this, wait = call.waits_for] { cancel_wait(wait); });
+    incoming->on_cancel(
+        [this, flow = attachment->session->share().flow, wait = call.waits_for] { cancel_wait(flow, wait); });
   if (call.answers_later) return;
   // Whatever the body is made of counts until the client has it.
   if (!call.body.empty()) call.body = held_by(std::move(admitted.reservation), std::move(call.body));
@@ -398,8 +433,8 @@ void FileService::carry_out(Admitted admitted, const Made& made) {
 
 // On a worker: the network's thread must not wait for those who hold the table's mutex and ask a disk. Only
 // when there are too many is that better than a lock that nobody wants any more.
-void FileService::cancel_wait(LockWaitId wait) {
-  if (!workers_.submit(Lane::kMetadata, [this, wait] { locks_.cancel(wait); })) locks_.cancel(wait);
+void FileService::cancel_wait(const WorkerPool::Flow& flow, LockWaitId wait) {
+  if (!workers_.submit(flow, Lane::kMetadata, [this, wait] { locks_.cancel(wait); })) locks_.cancel(wait);
 }
 
 // Over a connection that is gone it is asked for again, and told what is remembered here.
@@ -446,11 +481,14 @@ void FileService::execute(const Operation& operation, Call& call) {
   const ObeyingLimits limits(call.attachment().identity_real);
   Result<void> result;
   try {
-    result = operation.run(call);
+    result = call.rest ? std::exchange(call.rest, nullptr)() : operation.run(call);
+    if (call.rest) return;
     if (result && (call.log() || call.request().want_exclusive())) tell_exclusive(call);
   } catch (const std::bad_alloc&) {
+    call.rest = nullptr;
     result = fail(from_errno(ENOMEM));
   } catch (const std::exception& error) {
+    call.rest = nullptr;
     spdlog::error("{}: {}", operation.name, error.what());
     result = fail(ErrorCode::kInternal, error.what());
   }
@@ -574,14 +612,15 @@ void FileService::keep_files(TimePoint now) {
     for (auto item = sessions_.begin(); item != sessions_.end();) {
       SessionEntry& entry = item->second;
       // Lanes keep no session: what comes over them is refused meanwhile.
-      const bool over = entry.connections == 0 && now - entry.idle_since >= options_.session_keep;
+      const bool away_for_long = entry.connections == 0 && now - entry.idle_since >= kEmptySessionKeep;
+      const bool over = entry.connections == 0 && (now - entry.idle_since >= options_.session_keep ||
+                                                   (away_for_long && holds_nothing(*entry.session)));
       // With the mutex held, so that it is not marked that is back.
       if (entry.connections == 0 && now - entry.idle_since >= options_.lock_keep)
         new_absence |= locks_.mark_away(entry.session->number(), true);
       if (over) ended.push_back(std::move(entry.session));
       item = over ? sessions_.erase(item) : std::next(item);
     }
-    std::erase_if(descriptors_of_, [](const auto& item) { return item.second.expired(); });
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
   for (const auto& session : ended) end(*session);
@@ -593,6 +632,11 @@ void FileService::keep_files(TimePoint now) {
   look_for_room();
   end_retired_watches();
   for (const auto& exported : exports) exported->nodes().housekeep(now);
+}
+
+bool FileService::holds_nothing(const Session& session) const {
+  return session.holds_nothing() && !locks_.holds_any(session.number()) &&
+         leases_.interests(session.number()) == 0 && !leases_.has_exclusive(session.number());
 }
 
 bool FileService::drain(Duration at_most) {

@@ -46,6 +46,8 @@ constexpr std::size_t kHeldBackMax = 65'536;  // calls that come while the serve
 
 // How long a mount may be away and find its open files, locks and remembered replies again.
 constexpr Duration kSessionKeepDefault = 10min;
+// The same when it has none of these.
+constexpr Duration kEmptySessionKeep = 5s;
 
 // How long after a restart those who had locks have time to come back, while nobody else gets any. A client
 // that has nothing to ask notices a crash by its keep-alives that nobody answers, some 20 s later.
@@ -60,11 +62,12 @@ struct FileServiceOptions {
   std::shared_ptr<AccessStore> access;
   std::string server_name;
   unsigned workers = kWorkersDefault;
+  // Of all rights together; of each what right_share() says.
   std::size_t sessions_max = 4096;
-  std::size_t client_sessions_max = 256;
-  // What one client, by its key, may have open: files, locked files, directories between two pages.
-  std::size_t client_descriptors_max = 65'536;
-  ByteCount reply_memory_max = 1ull << 30;  // bulk replies waiting for all clients
+  std::size_t connections_max = 4096;
+  std::size_t descriptors_max = 262'144;         // open files, locked files, directories between two pages
+  ByteCount early_log_bytes_max = 512ull << 20;  // of LOGs that have come before their turn
+  ByteCount reply_memory_max = 1ull << 30;       // bulk replies waiting for all clients
   std::uint32_t attr_lifetime_ms = 1000;
   Duration session_keep = kSessionKeepDefault;
   // After that time a mount that is away keeps locks only as long as nobody else wants them.
@@ -157,7 +160,8 @@ class FileService : public rpc::Service {
   // With admission_ held.
   void hold_back(const Waiting& waiting);
   // `work` on a worker, unless the call is cancelled before its turn.
-  void enqueue(Lane lane, const Waiting& waiting, Work work);
+  void enqueue(const WorkerPool::Flow& flow, Lane lane, const Waiting& waiting, Work work);
+  [[nodiscard]] WorkerPool::Flow flow_of(const rpc::Peer& peer, const Attachment* attachment);
   void submit(const Operation& operation, ByteCount body_bytes, const Waiting& waiting,
               std::shared_ptr<Attachment> attachment);
   // A call that has been let in, on a worker.
@@ -193,7 +197,12 @@ class FileService : public rpc::Service {
   // Once it is done and before it is answered, with the handles of the nodes that it has changed.
   using Made = std::function<void(const std::vector<std::string>& changed)>;
   void carry_out(Admitted call, const Made& made);
-  void cancel_wait(LockWaitId wait);
+  struct Started;
+  using SharedStarted = std::shared_ptr<Started>;
+  // Its operation has more to do than one turn is for.
+  void go_on(const SharedStarted& started, const Made& made);
+  void finish(Started& started, const Made& made);
+  void cancel_wait(const WorkerPool::Flow& flow, LockWaitId wait);
   [[nodiscard]] static bool begin_once(const Admitted& call);
   // True: it is new, and to be carried out. Else it has been answered, or will be.
   [[nodiscard]] static bool begin_in(ReplyMemory& memory, std::uint64_t sequence, std::uint64_t done_below,
@@ -204,10 +213,12 @@ class FileService : public rpc::Service {
   using SharedSession = std::shared_ptr<Session>;
   void take_in_log(const Incoming& incoming, const Waiting& waiting,
                    const std::shared_ptr<Attachment>& attachment);
-  enum class Turn : std::uint8_t { kIts, kNot };
-  void submit_log(const SharedSession& session, LogTicket ticket, Turn turn);
+  enum class LogTurn : std::uint8_t { kIts, kNot };
+  static constexpr const char* kTooManyCalls = "too many calls at once";
+  void submit_log(const SharedSession& session, LogTicket ticket, LogTurn turn);
   void pass_log_turn(const SharedSession& session);
-  void run_log(const SharedSession& session, const LogTicket& ticket, Turn turn);
+  void run_log(const SharedSession& session, const LogTicket& ticket, LogTurn turn);
+  void refuse_early_log(WaitingCall& waiting, const Attachment& attachment);
   [[nodiscard]] static bool begin_log_once(const Incoming& incoming, Session& session);
   void carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment);
   void finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply);
@@ -224,6 +235,7 @@ class FileService : public rpc::Service {
   struct Right {
     std::shared_ptr<Export> exported;
     Access access;
+    bool listed;  // the key is
   };
   [[nodiscard]] Result<Right> right_to_enter(const crypto::Fingerprint& key, const std::string& export_name,
                                              std::string_view token, std::int64_t now_unix_s) const;
@@ -248,6 +260,7 @@ class FileService : public rpc::Service {
   [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment,
                                                              const std::string& name,
                                                              std::shared_ptr<ChangeGate> gate);
+  [[nodiscard]] bool holds_nothing(const Session& session) const;
   [[nodiscard]] SessionEntry* entry_of(const Attachment& attachment);
   [[nodiscard]] std::optional<rpc::ConnectionId> note_main(const std::shared_ptr<Attachment>& attachment);
   void leave_session(const Attachment& attachment);
@@ -266,6 +279,7 @@ class FileService : public rpc::Service {
   std::string boot_id_;
   std::string instance_id_;
   std::shared_ptr<BodyBudget> bodies_;
+  mutable RightsQuota rights_;                // thread-safe
   std::unique_ptr<LockingSessions> lockers_;  // may be null
 
   LockTable locks_;
@@ -285,7 +299,6 @@ class FileService : public rpc::Service {
   std::unordered_map<rpc::ConnectionId, std::shared_ptr<Attachment>> attachments_;
   std::map<SessionKey, SessionEntry> sessions_;
   std::uint64_t last_session_ = 0;
-  std::map<crypto::Fingerprint, std::weak_ptr<Quota>> descriptors_of_;
   bool leases_possible_ = false;   // clients can be reached
   std::set<std::string> awaited_;  // had locks before the restart; while there are any, there is grace
   TimePoint grace_ends_{};
@@ -308,6 +321,7 @@ class FileService : public rpc::Service {
   std::atomic<std::uint64_t> began_{0};  // how often there was something to keep anew
   std::atomic<unsigned> resting_{0};     // housekeepers, until that changes
   WorkerPool workers_;                   // after all that its tasks use
+  const WorkerPool::Flow own_work_;      // the server's
   // Leases end in time also while a file system does not answer who closes a file of it.
   std::jthread lease_housekeeper_;
   std::jthread file_housekeeper_;

@@ -6,16 +6,25 @@
 #include "fsserver/file_service.h"
 #include "proto/base/text.h"
 #include "proto/crypto/base64url.h"
+#include "proto/crypto/primitives.h"
 #include "proto/io/clock.h"
 
 namespace tusk::server {
 namespace {
 
 constexpr int kSessionsEndedMax = 16;  // named by one ATTACH
+constexpr Cost kAttachCost = 100;
+
+// Of tokens as the server keeps them.
+std::string name_of_right(const crypto::Fingerprint& key, std::string_view token, bool listed) {
+  return listed ? "key " + key.to_text()
+                : "token " + crypto::base64url_encode(crypto::sha256(as_byte_span(token)));
+}
 
 }  // namespace
 
 void FileService::answer_attach(const Incoming& incoming) {
+  this_turn().spend(kAttachCost);
   auto reply = attach(*incoming);
   if (reply) {
     std::shared_ptr<Attachment> attachment;
@@ -26,6 +35,7 @@ void FileService::answer_attach(const Incoming& incoming) {
     const bool told_of_changes = attachment && attachment->leases && !attachment->lane;
     if (told_of_changes && incoming->message().attach().listing_bytes() > 0)
       tell_root(incoming, attachment, *reply->mutable_attach());
+    if (attachment) incoming->note_right(attachment->right->right);
     incoming->reply(std::move(*reply));
     if (told_of_changes) leases_.send_again(attachment->session->number());
     if (options_.attached && attachment && !attachment->lane) options_.attached();
@@ -69,13 +79,14 @@ Result<FileService::Right> FileService::right_to_enter(const crypto::Fingerprint
     exported = find_export(export_name);
   }
   if (exported && std::ranges::count(exported->settings().clients, key) > 0)
-    return Right{exported, exported->settings().access};
+    return Right{exported, exported->settings().access, true};
   std::optional<Access> right;
   if (options_.access) right = options_.access->right_of(export_name, key, as_byte_span(token), now_unix_s);
   // Who has no right at all does not learn which exports there are.
   if (!right) return fail(ErrorCode::kTokenRefused, "no right to mount this export");
   if (!exported) return fail(ErrorCode::kNoSuchExport, "no such export");
-  return Right{exported, std::min(*right, exported->settings().access)};
+  return Right{exported, std::min(*right, exported->settings().access),
+               options_.access->lists(export_name, key)};
 }
 
 std::vector<rpc::ConnectionId> FileService::without_right(std::int64_t now_unix_s) {
@@ -116,6 +127,10 @@ Result<std::shared_ptr<Attachment>> FileService::enter(const rpc::IncomingCall& 
                                           attachment->since_unix_s));
   attachment->read_only = right.access == Access::kReadOnly || request.read_only();
   attachment->exported = std::move(right.exported);
+  attachment->right = rights_.of(name_of_right(incoming.peer().key, request.token(), right.listed));
+  auto place = attachment->right->connections->take();
+  if (!place) return fail(ErrorCode::kLimitExceeded, "this right has as many connections as it may have");
+  attachment->place = std::move(*place);
   Export* const exported = attachment->exported.get();
   if (!exported->root_exists()) return fail(from_errno(ENOENT), "the exported directory has been removed");
   attachment->identity_real = request.identity_real() && exported->can_be_real();
@@ -146,7 +161,6 @@ Result<schema::Reply> FileService::attach_lane(const std::shared_ptr<Attachment>
     attachment->identity_real = main->identity_real;
     attachment->watch = main->watch;
     attachment->leases = main->leases;
-    attachment->bodies = main->bodies;
     attachments_[connection] = attachment;
     known->second = true;
     ++entry->second.lanes;
@@ -304,19 +318,12 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
 Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& attachment,
                                                           const std::string& name,
                                                           std::shared_ptr<ChangeGate> gate) {
-  if (sessions_.size() >= options_.sessions_max)
-    return fail(ErrorCode::kLimitExceeded, "the server has as many mounts as it may have");
-  const auto client = attachment.peer.key;
-  const auto own = std::ranges::count_if(
-      sessions_, [&](const auto& item) { return std::get<crypto::Fingerprint>(item.first) == client; });
-  if (static_cast<std::size_t>(own) >= options_.client_sessions_max)
-    return fail(ErrorCode::kLimitExceeded, "this client has as many mounts as it may have");
-  auto descriptors = descriptors_of_[client].lock();
-  if (!descriptors) {
-    descriptors = std::make_shared<Quota>(options_.client_descriptors_max);
-    descriptors_of_[client] = descriptors;
-  }
-  return std::make_shared<Session>(++last_session_, name, attachment.exported, std::move(descriptors),
+  auto place = attachment.right->sessions->take();
+  if (!place) return fail(ErrorCode::kLimitExceeded, "this right has as many mounts as it may have");
+  SessionShare share{.right = attachment.right,
+                     .flow = workers_.flow(attachment.right->right, name),
+                     .place = std::move(*place)};
+  return std::make_shared<Session>(++last_session_, name, attachment.exported, std::move(share),
                                    lockers_.get(), gate ? std::move(gate) : std::make_shared<ChangeGate>());
 }
 
@@ -398,11 +405,11 @@ void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
   if (leave_lane(peer.connection)) return;
   // A mount that was unmounted is not waited for: nobody else's change has to ask it any more. Not here: open
   // files are closed.
-  if (for_good && workers_.submit(Lane::kMetadata, [this, peer] {
-        detach(peer);
-        handle_disconnect(peer, false);
-      }))
-    return;
+  if (for_good)
+    return workers_.submit_beyond_bound(own_work_, Lane::kMetadata, [this, peer] {
+      detach(peer);
+      handle_disconnect(peer, false);
+    });
   const std::lock_guard lock(mutex_);
   const auto attachment = attachment_of(peer.connection);
   if (!attachment) return;

@@ -1,8 +1,11 @@
 // FileService's LOGs: each in its turn, once, its entries like any other request (docs/PROTOCOL.md, "The
 // log").
+#include <spdlog/spdlog.h>
+
 #include "fsserver/exclusive_names.h"
 #include "fsserver/file_service.h"
 #include "fsserver/log_run.h"
+#include "proto/io/clock.h"
 
 namespace tusk::server {
 
@@ -10,47 +13,63 @@ void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
                               const std::shared_ptr<Attachment>& attachment) {
   const schema::LogRequest& log = incoming->message().log();
   const SharedSession session = attachment->session;
+  // None has anything to wait for.
+  if (attachment->read_only) return refuse(*waiting, from_errno(EROFS), "the export is read-only");
   leases_.note_log(session->number(), LeaseTable::Log::kCame);
   session->log_turns().skip_to(log.answered());
-  const LogTicket ticket{.number = log.number(), .waiting = waiting, .attachment = attachment};
-  switch (session->log_turns().arrive(ticket)) {
+  LogTicket ticket{.number = log.number(), .waiting = waiting, .attachment = attachment};
+  const ByteCount bytes = incoming->body().size() + log.ByteSizeLong();
+  switch (session->log_turns().arrive(ticket, session->share().right->early_log_bytes, bytes)) {
     case LogTurns::Verdict::kRepeat:
-      return submit_log(session, ticket, Turn::kNot);
+      return submit_log(session, std::move(ticket), LogTurn::kNot);
     case LogTurns::Verdict::kFull:
       return refuse(*waiting, ErrorCode::kLimitExceeded, "too many LOGs before their turn");
+    case LogTurns::Verdict::kNoMemory:
+      return refuse_early_log(*waiting, *attachment);
     case LogTurns::Verdict::kWaits:
       if (auto next = session->log_turns().take()) {
         leases_.note_log(session->number(), LeaseTable::Log::kBegun);
-        submit_log(session, std::move(*next), Turn::kIts);
+        submit_log(session, std::move(*next), LogTurn::kIts);
       }
   }
 }
 
+// An error would be the entries' own. The client sends them again over its next connection, in their order.
+void FileService::refuse_early_log(WaitingCall& waiting, const Attachment& attachment) {
+  constexpr const char* kWhy = "its LOGs before their turn hold too much memory";
+  refuse(waiting, ErrorCode::kConnectionLost, kWhy);
+  if (const auto left_out = refusals_logged_.admit(io::now()))
+    spdlog::warn("{} is disconnected: {}{}", attachment.peer.address, kWhy, and_before(*left_out));
+  leases_.cut(attachment.peer.connection, kWhy);
+}
+
 // Never refused for want of room: it is answered to programs already. There is one of a session at a time
 // that has its turn; a repeat is only looked up.
-void FileService::submit_log(const SharedSession& session, LogTicket ticket, Turn turn) {
-  const auto run = [this, session, ticket = std::move(ticket), turn] { run_log(session, ticket, turn); };
-  if (turn == Turn::kIts)
-    workers_.submit_beyond_bound(Lane::kData, run);
-  else if (!workers_.submit(Lane::kData, run))
-    run();
+void FileService::submit_log(const SharedSession& session, LogTicket ticket, LogTurn turn) {
+  const WorkerPool::Flow& flow = session->share().flow;
+  const std::shared_ptr<WaitingCall> waiting = ticket.waiting;
+  auto run = [this, session, ticket = std::move(ticket), turn] { run_log(session, ticket, turn); };
+  if (turn == LogTurn::kIts)
+    workers_.submit_beyond_bound(flow, Lane::kData, std::move(run));
+  else if (!workers_.submit(flow, Lane::kData, std::move(run)))
+    refuse(*waiting, ErrorCode::kConnectionLost, kTooManyCalls);
 }
 
 void FileService::pass_log_turn(const SharedSession& session) {
   auto next = session->log_turns().pass();
   leases_.note_log(session->number(), next ? LeaseTable::Log::kCame : LeaseTable::Log::kDone);
-  if (next) submit_log(session, std::move(*next), Turn::kIts);
+  if (next) submit_log(session, std::move(*next), LogTurn::kIts);
 }
 
-void FileService::run_log(const SharedSession& session, const LogTicket& ticket, Turn turn) {
+void FileService::run_log(const SharedSession& session, const LogTicket& ticket, LogTurn turn) {
   const auto attachment = ticket.attachment.lock();
   const Incoming incoming = ticket.waiting->take();
   const auto pass = [&] {
-    if (turn == Turn::kIts) pass_log_turn(session);
+    if (turn == LogTurn::kIts) pass_log_turn(session);
   };
   if (!incoming || !attachment) return pass();  // the client sends it again
   if (!begin_log_once(incoming, *session)) return pass();
-  if (turn == Turn::kIts && session->log_turns().begin(ticket.number))
+  if (turn == LogTurn::kIts && session->log_turns().begin(ticket.number))
     return carry_out_log(incoming, attachment);
   schema::Reply reply;
   reply.set_error(static_cast<std::uint32_t>(ErrorCode::kCancelled));
@@ -74,7 +93,6 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
   aliases.forget(log.answered());
   failed_writes.forget(log.answered());
   Result<void> suits = check_log(log, incoming->body().size());
-  if (suits && attachment->read_only) suits = fail(from_errno(EROFS), "the export is read-only");
   if (!suits) {
     schema::Reply refused;
     refused.set_error(static_cast<std::uint32_t>(suits.error().code));
@@ -97,7 +115,10 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
   const auto done = [this, incoming, attachment](schema::Reply reply) {
     finish_log(incoming, *attachment, std::move(reply));
   };
-  std::make_shared<LogRun>(incoming, aliases, failed_writes, run_entry, done)->go_on();
+  const auto go_on_later = [this, flow = attachment->session->share().flow](WorkerPool::Task rest) {
+    workers_.go_on_later(flow, Lane::kData, std::move(rest));
+  };
+  std::make_shared<LogRun>(incoming, aliases, failed_writes, run_entry, go_on_later, done)->go_on();
 }
 
 // What others have put on the disk meanwhile: who holds a directory may answer for what has no room any more.
@@ -116,7 +137,7 @@ void FileService::look_for_room() {
     for (const auto& attachment : holders) end_exclusive_without_room(*attachment);
     looking_for_room_ = false;
   };
-  if (!workers_.submit(Lane::kSlow, look)) looking_for_room_ = false;
+  if (!workers_.submit(own_work_, Lane::kSlow, look)) looking_for_room_ = false;
 }
 
 void FileService::end_exclusive_without_room(const Attachment& attachment) {

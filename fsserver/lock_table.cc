@@ -9,6 +9,9 @@
 namespace tusk::server {
 namespace {
 
+// Of a file on which somebody has locks: the node, and what it is opened as for each kind (host_lock.h).
+constexpr std::size_t kDescriptorsOfLocked = 3;
+
 bool overlap(const LockWanted& a, const LockWanted& b) { return a.start <= b.end && b.start <= a.end; }
 
 bool same_holder(const LockWanted& a, const LockWanted& b) { return a.kind == b.kind && a.owner == b.owner; }
@@ -39,6 +42,11 @@ std::size_t LockTable::growth(const File& file, const LockWanted& wanted) {
 std::size_t LockTable::held_by(std::uint64_t session) const {
   const auto found = held_of_.find(session);
   return found == held_of_.end() ? 0 : found->second;
+}
+
+bool LockTable::holds_any(std::uint64_t session) const {
+  const std::lock_guard lock(mutex_);
+  return held_by(session) > 0 || waiting_of_.contains(session);
 }
 
 void LockTable::count(std::uint64_t session, std::size_t before, std::size_t after) {
@@ -267,7 +275,7 @@ bool LockTable::decide(PutAside asked, Answers& answers) {
   std::optional<Quota::Place> place;
   const FileKey key = asked.key;
   const bool pays = asked.payer && asked.wanted.type != LockType::kUnlock && !files_.contains(key);
-  if (pays) place = asked.payer->take();
+  if (pays) place = asked.payer->take(kDescriptorsOfLocked);
   File& file = files_[key];
   if (!file.node) file.node = asked.node;
   if (place) file.place = std::move(*place);

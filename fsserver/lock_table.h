@@ -110,6 +110,7 @@ class LockTable {
   void release_open(FileKey file, std::uint64_t session, std::uint64_t open_id);
   void release_file(FileKey file, std::uint64_t session);
   void release_session(std::uint64_t session);
+  [[nodiscard]] bool holds_any(std::uint64_t session) const;
 
   // The session is out of reach for long, or is back. While it is away it keeps its locks on a file only
   // until somebody else wants one that they are in the way of. Waits for nobody; true if that is news.

@@ -3,9 +3,12 @@
 #include <utility>
 
 #include "fsserver/call.h"
+#include "fsserver/worker_pool.h"
 
 namespace tusk::server {
 namespace {
+
+constexpr Cost kEntryOfLogCost = 40;  // beside the bytes that it writes
 
 bool may_be_logged(schema::Request::OperationCase operation) {
   using Request = schema::Request;
@@ -65,8 +68,11 @@ class LogRun::EntryCall final : public rpc::IncomingCall {
 void LogRun::go_on() {
   while (next_ < request().entries_size()) {
     met_ = false;
+    this_turn().spend(kEntryOfLogCost);
     begin_entry();
     if (!met_.exchange(true)) return;
+    if (this_turn().over() && next_ < request().entries_size())
+      return go_on_later_([self = shared_from_this()] { self->go_on(); });
   }
   (void)reply_.mutable_log();
   done_(std::move(reply_));

@@ -26,18 +26,21 @@ class LogRun : public std::enable_shared_from_this<LogRun> {
  public:
   // Answers the entry, now or later.
   using RunEntry = std::function<void(std::shared_ptr<rpc::IncomingCall> entry)>;
+  // Runs the rest in a later turn of its worker.
+  using GoOnLater = std::function<void(std::move_only_function<void()> rest)>;
   using Done = std::move_only_function<void(schema::Reply reply)>;
 
   // `aliases` and `failed_writes` must outlive it.
   LogRun(std::shared_ptr<rpc::IncomingCall> log, AliasTable& aliases, FailedWrites& failed_writes,
-         RunEntry run_entry, Done done)
+         RunEntry run_entry, GoOnLater go_on_later, Done done)
       : log_(std::move(log)),
         aliases_(aliases),
         failed_writes_(failed_writes),
         run_entry_(std::move(run_entry)),
+        go_on_later_(std::move(go_on_later)),
         done_(std::move(done)) {}
 
-  // Carries out what can be.
+  // Carries out what can be in this turn.
   void go_on();
 
  private:
@@ -52,6 +55,7 @@ class LogRun : public std::enable_shared_from_this<LogRun> {
   AliasTable& aliases_;
   FailedWrites& failed_writes_;
   const RunEntry run_entry_;
+  const GoOnLater go_on_later_;
   Done done_;
 
   // Of the entry in progress; handed from thread to thread with met_.

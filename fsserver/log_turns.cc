@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace tusk::server {
+namespace {
+
+bool is_gone(const LogTicket& ticket) { return ticket.waiting && ticket.waiting->gone(); }
+
+}  // namespace
 
 void LogTurns::skip_to(std::uint64_t answered) {
   const std::lock_guard lock(mutex_);
@@ -38,14 +43,28 @@ bool LogTurns::may_be_done(std::uint64_t number) const {
   return number <= sent_before_;
 }
 
-LogTurns::Verdict LogTurns::arrive(const LogTicket& ticket) {
+bool LogTurns::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return taken_ || !early_.empty();
+}
+
+LogTurns::Verdict LogTurns::arrive(LogTicket& ticket, const std::shared_ptr<Quota>& early, ByteCount bytes) {
   const std::lock_guard lock(mutex_);
   if (ticket.number < next_) return Verdict::kRepeat;
+  // What the client has taken back of this number makes room for its repeat.
+  const auto [first, last] = early_.equal_range(ticket.number);
+  for (auto each = first; each != last;) each = is_gone(each->second) ? early_.erase(each) : std::next(each);
   // The next one is always let in: all others wait for it.
   const std::size_t same = early_.count(ticket.number);
   const bool full = early_.size() >= kEarlyLogsMax && ticket.number != next_ && same == 0;
   if (full || same >= kSameLogMax) return Verdict::kFull;
-  early_.emplace(ticket.number, ticket);
+  if (ticket.number != next_) {
+    auto place = early->take(bytes);
+    if (!place) return Verdict::kNoMemory;
+    ticket.early = std::move(*place);
+  }
+  const std::uint64_t number = ticket.number;
+  early_.emplace(number, std::move(ticket));
   return Verdict::kWaits;
 }
 
@@ -72,6 +91,7 @@ std::optional<LogTicket> LogTurns::take_next() {
   taken_ = first != early_.end() && first->first <= next_;
   if (!taken_) return std::nullopt;
   std::optional<LogTicket> ticket = std::move(first->second);
+  ticket->early = {};
   early_.erase(first);
   return ticket;
 }

@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "fsserver/quota.h"
 #include "fsserver/waiting_call.h"
 
 namespace tusk::server {
@@ -25,6 +26,7 @@ struct LogTicket {
   std::uint64_t number = 0;
   std::shared_ptr<WaitingCall> waiting;
   std::weak_ptr<Attachment> attachment;  // weak: it holds the session, which holds this
+  Quota::Place early = {};               // for its bytes, while it waits for its turn
 };
 
 class LogTurns {
@@ -42,8 +44,12 @@ class LogTurns {
     kWaits,   // take() returns it in its turn
     kRepeat,  // its number has had its turn
     kFull,
+    kNoMemory,  // for LOGs before their turn
   };
-  [[nodiscard]] Verdict arrive(const LogTicket& ticket);
+  // `early`: what its bytes count against if it is not the next one. kWaits takes the ticket.
+  [[nodiscard]] Verdict arrive(LogTicket& ticket, const std::shared_ptr<Quota>& early, ByteCount bytes);
+
+  [[nodiscard]] bool waiting() const;
 
   // Whose turn it is; nullopt: it is somebody's already, or the next one has not come. Who takes it calls
   // begin(), unless the client has taken it back meanwhile, and pass() in any case.

@@ -26,6 +26,13 @@ constexpr std::size_t kNamesVisitedAtOnce = 4096;
 
 std::unexpected<Error> stale(std::string why) { return fail(from_errno(ESTALE), std::move(why)); }
 
+// The file is not there any more, or not where it was. All other errors say that nobody could look: without
+// descriptors or memory, for instance.
+bool says_gone(const Error& error) {
+  const int number = to_errno(error.code);
+  return number == ENOENT || number == ESTALE || number == ENOTDIR || number == ELOOP || number == EXDEV;
+}
+
 Result<Fd> open_handle(const Fd& mount, const FileIdentity& identity, int flags) {
   KernelHandle raw{.handle_bytes = static_cast<unsigned>(identity.bytes.size()),
                    .handle_type = identity.type};
@@ -66,9 +73,10 @@ std::string unescape(std::string_view text) {
 }
 
 // Where a device is mounted inside `root`, from /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT POINT ...".
-std::optional<std::string> mount_point_beneath(std::uint64_t device, std::string_view root) {
+Result<std::optional<std::string>> mount_point_beneath(std::uint64_t device, std::string_view root) {
   const std::string wanted = std::to_string(device >> 32) + ":" + std::to_string(device & 0xffffffffu);
   std::ifstream mounts("/proc/self/mountinfo");
+  if (!mounts) return fail_errno("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);) {
     std::istringstream fields(line);
     std::string id, parent, number, inner, point;
@@ -145,7 +153,7 @@ void NodeTable::visit_name(NodeId id, const NameMemory::Visitor& visit) const {
 
 bool NodeTable::root_exists() const {
   const auto status = status_of(*root_);
-  return status && status->stx_nlink > 0;
+  return status ? status->stx_nlink > 0 : !says_gone(status.error());
 }
 
 std::pair<std::string, std::string> NodeTable::place_of(std::string_view handle) {
@@ -165,8 +173,9 @@ Result<SharedFd> NodeTable::resolve(std::string_view handle) {
   TUSK_ASSIGN(const FileIdentity identity, codec_->decode(handle));
   Result<SharedFd> found = stale("the file has not been seen since tuskd started");
   if (auto path = path_to(handle)) found = walk(*path, identity);
-  if (!found && opens_by_handle_) found = open_by_handle(identity);
-  if (!found) return stale(found.error().message());
+  if (!found && says_gone(found.error()) && opens_by_handle_) found = open_by_handle(identity);
+  if (!found && says_gone(found.error())) return stale(found.error().message());
+  if (!found) return found;
 
   const std::lock_guard lock(mutex_);
   hold(insert(handle), *found);
@@ -248,7 +257,7 @@ Result<SharedFd> NodeTable::open_by_handle(const FileIdentity& identity) const {
 Result<SharedFd> NodeTable::mount_of(std::uint64_t device) const {
   if (device == 0) return root_;
   TUSK_ASSIGN(const std::string root_path, path_of(*root_));
-  const auto point = mount_point_beneath(device, root_path);
+  TUSK_ASSIGN(const auto point, mount_point_beneath(device, root_path));
   if (!point) return root_;
   Fd fd(::open(point->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return fail_errno(*point);

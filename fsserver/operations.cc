@@ -14,7 +14,7 @@ constexpr Operation kOperations[] = {
     {Request::kLookup, "lookup", Effect::kReads, Lane::kMetadata, ops::lookup},
     {Request::kGetattr, "getattr", Effect::kReads, Lane::kMetadata, ops::getattr},
     {Request::kSetattr, "setattr", Effect::kMutates, Lane::kMetadata, ops::setattr},
-    {Request::kReaddir, "readdir", Effect::kReads, Lane::kMetadata, ops::readdir},
+    {Request::kReaddir, "readdir", Effect::kReads, Lane::kWalk, ops::readdir},
     {Request::kOpen, "open", Effect::kMutatesIfOpenedForWriting, Lane::kMetadata, ops::open},
     {Request::kCreate, "create", Effect::kMutates, Lane::kMetadata, ops::create},
     {Request::kRead, "read", Effect::kReads, Lane::kData, ops::read},
@@ -35,8 +35,8 @@ constexpr Operation kOperations[] = {
     {Request::kAllocate, "allocate", Effect::kMutates, Lane::kSlow, ops::allocate},
     {Request::kSeek, "seek", Effect::kReads, Lane::kMetadata, ops::seek},
     {Request::kCopyRange, "copy_range", Effect::kMutates, Lane::kSlow, ops::copy_range},
-    {Request::kWalk, "walk", Effect::kReads, Lane::kData, ops::walk},
-    {Request::kReadFiles, "read_files", Effect::kReads, Lane::kData, ops::read_files},
+    {Request::kWalk, "walk", Effect::kReads, Lane::kWalk, ops::walk},
+    {Request::kReadFiles, "read_files", Effect::kReads, Lane::kWalk, ops::read_files},
     {Request::kLock, "lock", Effect::kReads, Lane::kMetadata, ops::lock},
     {Request::kAcquire, "acquire", Effect::kReads, Lane::kMetadata, ops::acquire},
 };
@@ -81,6 +81,11 @@ ByteCount reply_body_bytes(const Request& request) {
     default:
       return 0;
   }
+}
+
+ByteCount reserved_body_bytes(const Request& request) {
+  const bool makes_more = request.has_walk() && request.walk().known_size() > 0;
+  return makes_more ? kWalkBytesMax : reply_body_bytes(request);
 }
 
 }  // namespace tusk::server

@@ -42,6 +42,8 @@ struct Operation {
 [[nodiscard]] bool runs_once(const Operation& operation);
 // Bytes of bulk reply the request may make: for the budget.
 [[nodiscard]] ByteCount reply_body_bytes(const schema::Request& request);
+// And while it is made: a WALK makes listings that it need not send.
+[[nodiscard]] ByteCount reserved_body_bytes(const schema::Request& request);
 
 namespace ops {
 // operations_metadata.cc
@@ -94,6 +96,9 @@ Result<void> acquire(Call& call);
 
 // pread until `into` is full or the file ends; how many bytes there were.
 [[nodiscard]] Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into);
+
+// Packed, if that makes them shorter. It costs the turn.
+[[nodiscard]] std::optional<SharedBytes> compress(std::span<const std::byte> bytes);
 
 // The same of up to `length` bytes, for a body of the reply.
 [[nodiscard]] Result<SharedBytes> read_body(const Fd& fd, std::uint64_t offset, std::size_t length);

@@ -17,6 +17,7 @@ constexpr std::uint64_t kCopyBytesMax = std::uint64_t{1} << 30;  // per call
 constexpr Duration kCopyTimeMax = 1s;                            // per call, looked at between pieces
 constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20;
 constexpr std::size_t kBufferBytes = 1 << 20;
+constexpr std::uint64_t kCopiedBytesOfCost = 4096;  // of the turn: so many take about a microsecond
 
 struct Copy {
   const Call::File& source_file;
@@ -120,7 +121,9 @@ Result<std::uint64_t> run(const rpc::IncomingCall& incoming, Copy copy) {
   bool punches = true;
   bool ends_in_hole = false;
   // Something in any case: nothing would tell its end to who asks again because its connection was lost.
-  const auto may_stop = [&] { return copied > 0 && (io::now() >= deadline || incoming.cancelled()); };
+  const auto may_stop = [&] {
+    return copied > 0 && (io::now() >= deadline || this_turn().over() || incoming.cancelled());
+  };
   while (copy.length > 0 && !may_stop()) {
     const Extent extent = extent_at(copy);
     std::uint64_t step = extent.length;
@@ -134,6 +137,7 @@ Result<std::uint64_t> run(const rpc::IncomingCall& incoming, Copy copy) {
       if (*size == 0) break;
       step = *size;
     }
+    this_turn().spend(static_cast<Cost>(step / kCopiedBytesOfCost));
     copy.advance(step);
     copied += step;
     ends_in_hole = extent.hole && punches;

@@ -14,6 +14,12 @@
 namespace tusk::server {
 namespace {
 
+// How many bytes take about a microsecond of a worker.
+constexpr std::size_t kReadBytesOfCost = 4096;
+constexpr std::size_t kWrittenBytesOfCost = 2048;
+constexpr std::size_t kPackedBytesOfCost = 256;
+constexpr Cost kCommitCost = 100;  // however long the disk takes: meanwhile the processor is others'
+
 Result<void> check_range(std::uint64_t offset, std::uint64_t length) {
   constexpr auto kMax = static_cast<std::uint64_t>(INT64_MAX);
   if (offset > kMax || length > kMax - offset) return fail(from_errno(EFBIG), "past the largest offset");
@@ -22,6 +28,7 @@ Result<void> check_range(std::uint64_t offset, std::uint64_t length) {
 
 // At `offset`, or with RWF_APPEND in `flags` at the end (and the descriptor's own position follows).
 Result<void> write_fully(const Fd& fd, std::uint64_t offset, std::span<const std::byte> bytes, int flags) {
+  this_turn().spend(static_cast<Cost>(bytes.size() / kWrittenBytesOfCost));
   const bool append = (flags & RWF_APPEND) != 0;
   std::size_t done = 0;
   while (done < bytes.size()) {
@@ -58,7 +65,13 @@ Result<SharedBytes> written_bytes(const Call& call) {
 
 }  // namespace
 
+std::optional<SharedBytes> compress(std::span<const std::byte> bytes) {
+  this_turn().spend(static_cast<Cost>(bytes.size() / kPackedBytesOfCost));
+  return rpc::compress_if_it_helps(bytes);
+}
+
 Result<std::size_t> read_fully(const Fd& fd, std::uint64_t offset, std::span<std::byte> into) {
+  this_turn().spend(static_cast<Cost>(into.size() / kReadBytesOfCost));
   std::size_t done = 0;
   while (done < into.size()) {
     const ssize_t size =
@@ -98,7 +111,7 @@ Result<void> read(Call& call) {
   reply.set_end_of_file(bytes.size() < request.length() ||
                         request.offset() + bytes.size() >= before.stx_size);
   if (request.compress()) {
-    if (auto frame = rpc::compress_if_it_helps(bytes.bytes); frame && frame->size() <= capacity) {
+    if (auto frame = compress(bytes.bytes); frame && frame->size() <= capacity) {
       reply.set_compressed(true);
       bytes = std::move(*frame);
     }
@@ -132,6 +145,7 @@ Result<void> write(Call& call) {
 }
 
 Result<void> commit(Call& call) {
+  this_turn().spend(kCommitCost);
   const auto& request = call.request().commit();
   SharedFd fd;
   if (request.directory()) {

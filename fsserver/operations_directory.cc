@@ -58,6 +58,8 @@ Result<void> fill(Call& call, const SharedFd& directory, std::uint64_t device, D
     if (!more) return {};
     if (!raw.dots() && !add(call, directory, device, raw, page)) return {};
     page.last_cookie = raw.cookie;
+    // The client asks for what comes then.
+    if (this_turn().over() && call.reply.readdir().entries_size() > 0) return {};
   }
 }
 

@@ -85,12 +85,15 @@ Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& req
 // client to know now, or takes more than `limit` bytes.
 std::optional<schema::WalkListing> listing_of_few(Call& call, const NodeTable::Found& directory,
                                                   std::uint32_t limit) {
-  std::size_t left = std::min<std::size_t>(limit, kListingBesideNameMax);
+  const std::size_t left = std::min<std::size_t>(limit, kListingBesideNameMax);
   if (left == 0 || call.exclusive_of_another(directory.handle)) return std::nullopt;
   if (const Result<bool> few = names_fit(directory, left); !few || !*few) return std::nullopt;
   schema::WalkListing listing;
-  const Result<bool> whole = list_whole(call, directory, listing, left);
-  if (!whole || !*whole) return std::nullopt;
+  auto lister = WholeLister::begin(call, directory, listing, left);
+  // It is a gift: others who wait come first.
+  if (!lister ||
+      lister->go_on(call).value_or(WholeLister::Progress::kNoRoom) != WholeLister::Progress::kWhole)
+    return std::nullopt;
   return listing;
 }
 

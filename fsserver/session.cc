@@ -17,13 +17,12 @@ std::uint64_t first_open_id() {
 
 }  // namespace
 
-Session::Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported,
-                 std::shared_ptr<Quota> descriptors, const LockingSessions* lockers,
-                 std::shared_ptr<ChangeGate> gate)
+Session::Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported, SessionShare share,
+                 const LockingSessions* lockers, std::shared_ptr<ChangeGate> gate)
     : number_(number),
       name_(std::move(name)),
       export_(std::move(exported)),
-      descriptors_(std::move(descriptors)),
+      share_(std::move(share)),
       gate_(std::move(gate)),
       lockers_(lockers),
       next_open_id_(first_open_id()) {}
@@ -88,6 +87,12 @@ std::size_t Session::open_files() const {
   return files_.size();
 }
 
+bool Session::holds_nothing() const {
+  if (replies_.size() > 0 || log_replies_.size() > 0 || log_turns_.waiting()) return false;
+  const std::lock_guard lock(mutex_);
+  return files_.empty() && reclaimed_.empty();
+}
+
 Fd Session::take_stream(std::string_view handle, std::uint64_t cookie) {
   if (cookie == 0) return Fd();  // a listing starts afresh: it must show what is there now
   const std::lock_guard lock(mutex_);
@@ -100,7 +105,7 @@ Fd Session::take_stream(std::string_view handle, std::uint64_t cookie) {
 }
 
 void Session::keep_stream(std::string_view handle, std::uint64_t cookie, Fd fd) {
-  auto place = descriptors_->take();
+  auto place = descriptors()->take();
   if (!place) return;
   std::list<Stream> evicted;  // closed after the lock
   const std::lock_guard lock(mutex_);

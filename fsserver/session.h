@@ -22,8 +22,9 @@
 #include "fsserver/lock_table.h"
 #include "fsserver/locking_sessions.h"
 #include "fsserver/log_turns.h"
-#include "fsserver/quota.h"
 #include "fsserver/reply_memory.h"
+#include "fsserver/rights_quota.h"
+#include "fsserver/worker_pool.h"
 #include "proto/base/result.h"
 #include "proto/rpc/log_alias.h"
 
@@ -45,20 +46,27 @@ struct OpenFile {
   [[nodiscard]] bool writable() const { return access != O_RDONLY; }
 };
 
+// Its share of what the server has, as one of the sessions of a right: the one that it was made by.
+struct SessionShare {
+  std::shared_ptr<const RightHoldings> right;
+  WorkerPool::Flow flow;
+  Quota::Place place;
+  std::shared_ptr<BodyBudget::Share> bodies = std::make_shared<BodyBudget::Share>(right->bodies);
+};
+
 // Thread-safe.
 class Session {
  public:
-  // `number` is unique in the process, `name` among all sessions there ever are. `descriptors`: what the
-  // client may have open in all its sessions. `lockers`: where it is noted that this session locks; may be
-  // null. `gate`: that of the session whose place it takes, or a new one.
-  Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported,
-          std::shared_ptr<Quota> descriptors, const LockingSessions* lockers,
-          std::shared_ptr<ChangeGate> gate = std::make_shared<ChangeGate>());
+  // `number` is unique in the process, `name` among all sessions there ever are. `lockers`: where it is noted
+  // that this session locks; may be null. `gate`: that of the session whose place it takes, or a new one.
+  Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported, SessionShare share,
+          const LockingSessions* lockers, std::shared_ptr<ChangeGate> gate = std::make_shared<ChangeGate>());
 
   [[nodiscard]] std::uint64_t number() const { return number_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Export& exported() const { return *export_; }
-  [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return descriptors_; }
+  [[nodiscard]] const SessionShare& share() const { return share_; }
+  [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return share_.right->descriptors; }
   [[nodiscard]] const std::shared_ptr<ChangeGate>& gate() const { return gate_; }
   [[nodiscard]] ReplyMemory& replies() { return replies_; }
   // Of LOGs, by their numbers.
@@ -98,6 +106,8 @@ class Session {
   };
   [[nodiscard]] Closed close(std::uint64_t open_id);
   [[nodiscard]] std::size_t open_files() const;
+  // Nothing is open, and no reply is kept: its client loses nothing when the session ends.
+  [[nodiscard]] bool holds_nothing() const;
 
   // A directory opened for reading whose next entry is the one at `cookie`, or nothing: then the caller
   // opens it and seeks.
@@ -114,7 +124,7 @@ class Session {
   const std::uint64_t number_;
   const std::string name_;
   const std::shared_ptr<Export> export_;
-  const std::shared_ptr<Quota> descriptors_;
+  const SessionShare share_;
   const std::shared_ptr<ChangeGate> gate_;
   ReplyMemory replies_;
   ReplyMemory log_replies_{kOfLogs};

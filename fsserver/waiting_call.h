@@ -30,10 +30,16 @@ class WaitingCall {
     return std::exchange(incoming_, nullptr);
   }
 
+  // It was cancelled, or somebody has taken it.
+  [[nodiscard]] bool gone() const {
+    const std::lock_guard lock(mutex_);
+    return incoming_ == nullptr;
+  }
+
  private:
   explicit WaitingCall(std::shared_ptr<rpc::IncomingCall> incoming) : incoming_(std::move(incoming)) {}
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::shared_ptr<rpc::IncomingCall> incoming_;
 };
 

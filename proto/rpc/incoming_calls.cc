@@ -84,12 +84,14 @@ class Incoming final : public IncomingCall {
   [[nodiscard]] bool cancelled() const override { return fate_->cancelled(); }
   void on_cancel(std::move_only_function<void()> notify) override { fate_->on_cancel(std::move(notify)); }
 
+  void note_right(std::string right) override { right_ = std::move(right); }
+
   void reply(schema::Reply message, SharedBytes body) override {
     TUSK_CHECK(!answered_.exchange(true));
     fate_->settle();
     std::optional<Answer::Entry> entry;
     if (message.error() == 0 && message.has_attach())
-      entry = {.session = message_.attach().session(), .lane = message_.attach().lane()};
+      entry = {.session = message_.attach().session(), .lane = message_.attach().lane(), .right = right_};
     Result<SharedBytes> header = encode_message(message);
     // How much there is room for the peer says: an operation that did not look must not end the server.
     if (body.size() > capacity_) header = fail(ErrorCode::kInternal, "the answer is longer than asked for");
@@ -114,6 +116,7 @@ class Incoming final : public IncomingCall {
   const std::shared_ptr<CallFate> fate_;
   const std::shared_ptr<ReplyRoute> route_;
   const IncomingCalls::Send send_;
+  std::string right_;  // by whoever answers
   std::atomic<bool> answered_ = false;
 };
 

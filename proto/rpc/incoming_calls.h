@@ -53,6 +53,7 @@ struct Answer {
   struct Entry {
     std::string session;
     bool lane = false;
+    std::string right;  // the service's name for it; "": it has told none
   };
   std::optional<Entry> entry;
 };

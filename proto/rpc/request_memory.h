@@ -22,15 +22,17 @@ class RequestMemory {
   [[nodiscard]] ByteCount limit() const { return limit_; }
   // A connection's account, which counts for it until its end.
   [[nodiscard]] std::shared_ptr<MemoryAccount> begin(ConnectionId connection);
-  // Connections of one owner, a mount, hold what they hold together, and have to go together.
-  void count_together(ConnectionId connection, std::string owner);
+  // Connections of one owner, a mount, hold what they hold together, and have to go together. Owners of one
+  // right are the first to go when it holds more than others.
+  void count_together(ConnectionId connection, std::string owner, std::string right);
   void end(ConnectionId connection);
 
   struct Victim {
     ConnectionId connection;
     ByteCount held;  // by its owner
   };
-  // Those who hold most, as many as it takes. Nobody is named twice. Cheap while there is enough.
+  // Those who hold most of the right that holds most, as many as it takes. Nobody is named twice. Cheap while
+  // there is enough.
   [[nodiscard]] std::vector<Victim> take_victims();
 
  private:
@@ -41,6 +43,7 @@ class RequestMemory {
   struct Account {
     std::shared_ptr<MemoryAccount> memory;
     std::string owner;  // "": nobody else's
+    std::string right;  // "": its own
   };
   std::unordered_map<ConnectionId, Account> accounts_;  // not of those named
 };

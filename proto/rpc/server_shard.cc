@@ -295,7 +295,7 @@ void ServerShard::let_in(ServerLink& link, const Answer::Entry& entry) {
   link.secure->connection().send_address_token(
       commons_.addresses.future_token(link.route.trusted().to, true));
   if (!entry.session.empty())
-    commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session);
+    commons_.memory.count_together(link.id, link.peer.key.to_text() + entry.session, entry.right);
   if (entry.lane) {
     link.secure->connection().keep_credit();
     return;

@@ -44,6 +44,9 @@ class IncomingCall {
   // network thread; must not block. For waits without end, such as a lock.
   virtual void on_cancel(std::move_only_function<void()> notify) = 0;
 
+  // Of an ATTACH that is going to succeed: all connections by the same right share what requests may hold.
+  virtual void note_right(std::string /*right*/) {}
+
   // `body` must not be written to any more; it is released when the client has it.
   virtual void reply(schema::Reply message, SharedBytes body = {}) = 0;
 

@@ -254,30 +254,79 @@ TEST(Session, IsOverAtOnceAfterDetach) {
   EXPECT_ERROR(mount.getattr(mount.root()), err(EACCES));
 }
 
-TEST(Session, ThereAreOnlySoManyOfOneClient) {
-  TempDir dir;
-  Server server(dir.path(), {.client_sessions_max = 1});
-  Mount first(server);
-  EXPECT_ERROR(Mount(server, {.session = std::string(kSessionIdBytes, '2')}).attach(),
-               ErrorCode::kLimitExceeded);
-  EXPECT_OK(first.attach());
-  EXPECT_OK(Mount(server, {.key = client_key(2)}).attach());
+class RightsQuotas : public testing::Test {
+ protected:
+  // A mount by a token with a key and a session of its own.
+  [[nodiscard]] MountSetup another(const std::vector<std::byte>& token) {
+    ++mounts_;
+    return {.token = token,
+            .key = client_key(static_cast<unsigned char>(mounts_)),
+            .session = std::string(kSessionIdBytes, static_cast<char>(mounts_))};
+  }
+  [[nodiscard]] std::vector<std::byte> token() {
+    return store_->new_token("data", Access::kReadWrite, std::nullopt, 0).value();
+  }
+  // How many mounts are let in.
+  [[nodiscard]] std::size_t fill(Server& server, const std::vector<std::byte>& token) {
+    for (std::size_t made = 0;; ++made) {
+      kept_.push_back(std::make_unique<Mount>(server, another(token)));
+      const auto attached = kept_.back()->attach();
+      if (attached.error() != ErrorCode::kOk) return made;
+    }
+  }
+
+  TempDir dir_;
+  TempDir state_;
+  std::shared_ptr<AccessStore> store_ = AccessStore::open(state_.path()).value();
+  std::vector<std::unique_ptr<Mount>> kept_;  // no longer than their server
+  int mounts_ = 0;
+};
+
+TEST_F(RightsQuotas, SessionsAreATokensWhateverItsKeys) {
+  Server server(dir_.path(), {.access_store = store_, .sessions_max = 32});
+  const auto one = token();
+  const auto other = token();
+  EXPECT_EQ(fill(server, one), 18u) << "nine sixteenths";
+  EXPECT_GE(fill(server, other), 1u);
+  EXPECT_GE(fill(server, token()), 1u);
+  kept_.clear();
 }
 
-TEST(Session, OpenFilesAreLimitedPerClient) {
-  TempDir dir;
-  Server server(dir.path(), {.client_descriptors_max = 2});
-  Mount mount(server);
-  const std::uint64_t first = EXPECT_OK(mount.create(mount.root(), "1")).reply.open().open_id();
-  Mount again(server, {.session = std::string(kSessionIdBytes, '2')});
-  EXPECT_OK(again.open(again.handle("1")));
-  EXPECT_ERROR(mount.open(mount.handle("1")), err(EMFILE));
-  EXPECT_ERROR(mount.create(mount.root(), "2"), err(EMFILE));
-  EXPECT_FALSE(std::filesystem::exists(dir / "2"));
-  Mount other(server, {.key = client_key(2)});
-  EXPECT_OK(other.open(other.handle("1")));
-  EXPECT_OK(mount.close(first));
-  EXPECT_OK(mount.create(mount.root(), "2"));
+TEST_F(RightsQuotas, DescriptorsAreATokensWhateverItsKeys) {
+  write_file(dir_ / "file", "x");
+  Server server(dir_.path(), {.access_store = store_, .descriptors_max = 16});
+  const auto one = token();
+  int opened = 0;
+  for (int keys = 0; keys < 4; ++keys) {
+    kept_.push_back(std::make_unique<Mount>(server, another(one)));
+    Mount& mount = *kept_.back();
+    for (int i = 0; i < 12; ++i) opened += mount.open(mount.handle("file")).error() == ErrorCode::kOk ? 1 : 0;
+    EXPECT_ERROR(mount.open(mount.handle("file")), err(EMFILE));
+    EXPECT_ERROR(mount.create(mount.root(), "new"), err(EMFILE));
+  }
+  EXPECT_EQ(opened, 9);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "new"));
+  Mount other(server, another(token()));
+  const auto first = EXPECT_OK(other.open(other.handle("file"))).reply.open().open_id();
+  EXPECT_OK(other.close(first));
+  kept_.clear();
+}
+
+TEST_F(RightsQuotas, AnEmptySessionEndsSoonAfterItsConnection) {
+  write_file(dir_ / "file", "x");
+  Server server(dir_.path(), {.access_store = store_});
+  const auto one = token();
+  Mount empty(server, another(one));
+  Mount holding(server, another(one));
+  EXPECT_OK(holding.open(holding.handle("file")));
+  empty.disconnect();
+  holding.disconnect();
+  server.housekeep_after(kEmptySessionKeep / 2);
+  EXPECT_EQ(server.service().sessions(), 2u);
+  server.housekeep_after(kEmptySessionKeep + 1s);
+  EXPECT_EQ(server.service().sessions(), 1u);
+  server.housekeep_after(kSessionKeepDefault + 1s);
+  EXPECT_EQ(server.service().sessions(), 0u);
 }
 
 TEST(Service, ListsItsClients) {

@@ -157,13 +157,19 @@ TEST_F(Logs, DoNotWaitForOnesThatTheServerBeforeHasAnswered) {
   EXPECT_ERROR(LogOf(13, 9).create(0, root, "e").send(later), ErrorCode::kCancelled);
 }
 
+LogTurns::Verdict arrive(LogTurns& turns, std::uint64_t number) {
+  static const auto early = std::make_shared<Quota>(std::make_shared<QuotaPool>(1 << 20));
+  LogTicket ticket{.number = number};
+  return turns.arrive(ticket, early, 1);
+}
+
 // What a LOG that waits says of those before it counts, though another has its turn.
 TEST_F(Logs, OnesThatAreAnsweredAreSkippedBehindTheOneThatHasItsTurn) {
   LogTurns turns;
-  ASSERT_EQ(turns.arrive({.number = 1}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(arrive(turns, 1), LogTurns::Verdict::kWaits);
   ASSERT_TRUE(turns.take());
   turns.skip_to(3);
-  ASSERT_EQ(turns.arrive({.number = 4}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(arrive(turns, 4), LogTurns::Verdict::kWaits);
   EXPECT_FALSE(turns.take()) << "it has not begun";
   EXPECT_TRUE(turns.begin(1));
   const auto next = turns.pass();
@@ -175,10 +181,10 @@ TEST_F(Logs, OnesThatAreAnsweredAreSkippedBehindTheOneThatHasItsTurn) {
 // Over two connections, in whatever order: neither is dropped, one is carried out.
 TEST_F(Logs, TheSameOneTwiceWaitsTwiceAndHasOneTurn) {
   LogTurns turns;
-  ASSERT_EQ(turns.arrive({.number = 2}), LogTurns::Verdict::kWaits);
-  ASSERT_EQ(turns.arrive({.number = 2}), LogTurns::Verdict::kWaits);
-  ASSERT_EQ(turns.arrive({.number = 1}), LogTurns::Verdict::kWaits);
-  ASSERT_EQ(turns.arrive({.number = 3}), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(arrive(turns, 2), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(arrive(turns, 2), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(arrive(turns, 1), LogTurns::Verdict::kWaits);
+  ASSERT_EQ(arrive(turns, 3), LogTurns::Verdict::kWaits);
   ASSERT_EQ(turns.take()->number, 1u);
   EXPECT_TRUE(turns.begin(1));
   ASSERT_EQ(turns.pass()->number, 2u);
@@ -187,9 +193,8 @@ TEST_F(Logs, TheSameOneTwiceWaitsTwiceAndHasOneTurn) {
   EXPECT_FALSE(turns.begin(2)) << "it finds the answer of the other";
   ASSERT_EQ(turns.pass()->number, 3u);
   EXPECT_TRUE(turns.begin(3));
-  for (std::size_t i = 0; i < kSameLogMax; ++i)
-    EXPECT_EQ(turns.arrive({.number = 9}), LogTurns::Verdict::kWaits);
-  EXPECT_EQ(turns.arrive({.number = 9}), LogTurns::Verdict::kFull);
+  for (std::size_t i = 0; i < kSameLogMax; ++i) EXPECT_EQ(arrive(turns, 9), LogTurns::Verdict::kWaits);
+  EXPECT_EQ(arrive(turns, 9), LogTurns::Verdict::kFull);
 }
 
 TEST_F(Logs, WhateverAnAttachSaysOfThemTheyAreCarriedOut) {
@@ -404,6 +409,23 @@ TEST_F(Logs, ABadOneIsRefusedAsAWholeAndHoldsUpNoOther) {
 TEST_F(Logs, ReadOnlyExportsTakeNone) {
   Mount reader(server, {.session = std::string(kSessionIdBytes, 'r'), .read_only = true});
   EXPECT_ERROR(LogOf(1).create(0, root, "a").send(reader), err(EROFS));
+  EXPECT_ERROR(LogOf(100).create(0, root, "a").send(reader), err(EROFS)) << "before its turn, too";
+}
+
+TEST(EarlyLogs, TheirBytesAreTheirRights) {
+  const std::string bytes(1000, 'x');
+  TempDir dir;
+  Server server(dir.path(), {.early_log_bytes_max = 4000});
+  Mount mount(server);
+  std::vector<std::shared_ptr<PendingCall>> early;
+  for (std::uint64_t number = 2; number < 10; ++number)
+    early.push_back(LogOf(number).write(mount.root(), 0, bytes).start(mount));
+  // Not an error of its entries: the client sends them again over its next connection.
+  EXPECT_ERROR(early.back()->wait(), ErrorCode::kConnectionLost);
+  EXPECT_FALSE(early.front()->answered());
+  Mount other(server, {.key = client_key(2)});
+  const auto others = LogOf(2).write(other.root(), 0, bytes).start(other);
+  EXPECT_FALSE(others->answered()) << "others have their part";
 }
 
 TEST_F(Logs, OneWithoutEntriesIsAnsweredToo) { EXPECT_OK(LogOf(1).send(mount)); }

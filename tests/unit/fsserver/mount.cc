@@ -43,8 +43,9 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.reply_memory_max = setup.reply_memory_max;
   options.workers = setup.workers;
   options.leases = setup.leases;
-  options.client_sessions_max = setup.client_sessions_max;
-  options.client_descriptors_max = setup.client_descriptors_max;
+  options.sessions_max = setup.sessions_max;
+  options.descriptors_max = setup.descriptors_max;
+  options.early_log_bytes_max = setup.early_log_bytes_max;
   options.lockers_dir = setup.lockers_dir;
   service_ = std::make_unique<FileService>(std::move(options));
 }

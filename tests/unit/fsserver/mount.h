@@ -38,8 +38,9 @@ struct ServerSetup {
   std::string name = "data";
   ByteCount reply_memory_max = 1ull << 30;
   unsigned workers = kWorkersDefault;
-  std::size_t client_sessions_max = 256;
-  std::size_t client_descriptors_max = 65'536;
+  std::size_t sessions_max = 4096;
+  std::size_t descriptors_max = 65'536;
+  ByteCount early_log_bytes_max = 512ull << 20;
   LeaseLimits leases = {.room_bytes = 0, .room_files = 0};
   std::filesystem::path lockers_dir;
   bool own_housekeeping = false;

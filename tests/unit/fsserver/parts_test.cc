@@ -15,13 +15,15 @@ TEST(WorkerPool, RunsEverythingBeforeItEnds) {
   std::atomic<int> done{0};
   {
     WorkerPool pool(4);
-    for (int i = 0; i < 3000; ++i) ASSERT_TRUE(pool.submit(static_cast<Lane>(i % 3), [&] { ++done; }));
+    for (int i = 0; i < 3000; ++i)
+      ASSERT_TRUE(pool.submit(pool.flow("right", "session"), static_cast<Lane>(i % 3), [&] { ++done; }));
   }
   EXPECT_EQ(done, 3000);
 }
 
 TEST(WorkerPool, SlowWorkLeavesThreadsToQuickWork) {
   WorkerPool pool(4);
+  const auto flow = pool.flow("right", "session");
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
   std::counting_semaphore<> started(0);
@@ -29,26 +31,28 @@ TEST(WorkerPool, SlowWorkLeavesThreadsToQuickWork) {
     started.release();
     opened.wait();
   };
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(Lane::kSlow, wait_for_the_gate));
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(Lane::kData, wait_for_the_gate));
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(flow, Lane::kSlow, wait_for_the_gate));
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pool.submit(flow, Lane::kData, wait_for_the_gate));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(started.try_acquire_for(10s));  // all threads but one are taken
   std::promise<void> quick;
-  ASSERT_TRUE(pool.submit(Lane::kMetadata, [&] { quick.set_value(); }));
+  ASSERT_TRUE(pool.submit(flow, Lane::kMetadata, [&] { quick.set_value(); }));
   EXPECT_EQ(quick.get_future().wait_for(10s), std::future_status::ready);
   gate.set_value();
   EXPECT_TRUE(pool.wait_idle(10s));
 }
 
-TEST(WorkerPool, RefusesMoreThanItsQueueHolds) {
+TEST(WorkerPool, RefusesWhoHasTooMuchQueuedAndNobodyElse) {
   WorkerPool pool(2);
+  const auto flow = pool.flow("right", "session");
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
   bool refused = false;
   for (std::size_t i = 0; i < kQueuedTasksMax + 10 && !refused; ++i)
-    refused = !pool.submit(Lane::kMetadata, [opened] { opened.wait(); });
+    refused = !pool.submit(flow, Lane::kMetadata, [opened] { opened.wait(); });
   EXPECT_TRUE(refused);
   std::atomic<bool> ran{false};
-  pool.submit_beyond_bound(Lane::kData, [&ran] { ran = true; });
+  EXPECT_TRUE(pool.submit(pool.flow("right", "another"), Lane::kData, [] {}));
+  pool.submit_beyond_bound(flow, Lane::kData, [&ran] { ran = true; });
   EXPECT_FALSE(pool.wait_idle(1ms));
   gate.set_value();
   EXPECT_TRUE(pool.wait_idle(20s));

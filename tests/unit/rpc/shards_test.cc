@@ -116,7 +116,7 @@ TEST(RequestMemory, ConnectionsOfOneMountHoldTogether) {
   for (const int id : {1, 2, 3, 4}) {
     const ConnectionId connection(static_cast<std::uint64_t>(id));
     accounts[id] = memory.begin(connection);
-    if (id <= 2) memory.count_together(connection, "one mount");
+    if (id <= 2) memory.count_together(connection, "one mount", "one right");
     accounts[id]->add(id == 3 ? 35 : 25);
   }
   const auto victims = memory.take_victims();  // 110 of 100: 50 and 35 and 25
@@ -126,6 +126,20 @@ TEST(RequestMemory, ConnectionsOfOneMountHoldTogether) {
     EXPECT_EQ(victim.held, 50u);
   }
   EXPECT_TRUE(memory.take_victims().empty());
+}
+
+// However many mounts it spreads what it holds over.
+TEST(RequestMemory, MountsOfTheRightThatHoldsMostGoFirst) {
+  RequestMemory memory(100);
+  std::vector<std::shared_ptr<MemoryAccount>> accounts;
+  for (std::uint64_t id = 1; id <= 9; ++id) {
+    accounts.push_back(memory.begin(ConnectionId(id)));
+    memory.count_together(ConnectionId(id), std::to_string(id), id == 9 ? "honest" : "hostile");
+    accounts.back()->add(id == 9 ? 30 : 10);
+  }
+  const auto victims = memory.take_victims();  // 110 of 100
+  ASSERT_EQ(victims.size(), 1u);
+  EXPECT_NE(victims.front().connection, ConnectionId(9));
 }
 
 // Lets everybody in, and notes which thread serves whom.

@@ -16,7 +16,7 @@ bool Facts::learn(Inode& inode, const schema::Attr& attr, const Told& told) {
     const std::lock_guard lock(inode.mutex);
     changed = learn_locked(inode, Attributes::from_schema(attr), told.about(attr));
   }
-  if (changed) drop_kernel_pages(inode);
+  if (changed) drop_pages_beside_reads(inode);
   return changed;
 }
 
@@ -326,7 +326,7 @@ void Facts::answer_when_busy(Inode& inode, const std::shared_ptr<PushAnswer>& an
 
 bool Facts::pages_being_dropped(Inode& inode) {
   const std::lock_guard lock(inode.mutex);
-  return inode.pages_being_dropped > 0;
+  return inode.pages_being_dropped > 0 || (inode.file && inode.file->kernel_reads.passed_over);
 }
 
 bool Facts::bytes_are_of(Inode& inode, std::uint64_t change) {
@@ -339,6 +339,7 @@ void Facts::drop_kernel_pages(Inode& inode) {
   {
     const std::lock_guard lock(inode.mutex);
     ++inode.pages_being_dropped;
+    if (inode.file) inode.file->kernel_reads.passed_over = false;
   }
   core_.scheduler.post_notification([&kernel = core_.kernel, dropped = inode.shared_from_this()] {
     kernel.invalidate_inode(dropped->id);
@@ -347,7 +348,57 @@ void Facts::drop_kernel_pages(Inode& inode) {
   });
 }
 
-decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) {
+void Facts::drop_pages_beside_reads(Inode& inode) {
+  {
+    const std::lock_guard lock(inode.mutex);
+    ++inode.pages_being_dropped;
+    FileState::KernelReads& reads = inode.file->kernel_reads;
+    ++reads.drops;
+    reads.passed_over = !reads.ranges.empty();
+  }
+  core_.scheduler.post_notification([&kernel = core_.kernel, dropped = inode.shared_from_this()] {
+    constexpr ByteCount kPage = 4096;
+    IntervalSet being_read;
+    {
+      const std::lock_guard lock(dropped->mutex);
+      for (const Interval& range : dropped->file->kernel_reads.ranges)
+        being_read.add(range.begin / kPage * kPage, (range.end + kPage - 1) / kPage * kPage);
+    }
+    ByteCount from = 0;
+    for (const Interval& range : being_read.intervals()) {
+      if (from < range.begin) kernel.invalidate_range(dropped->id, {from, range.begin});
+      from = range.end;
+    }
+    if (from == 0)
+      kernel.invalidate_inode(dropped->id);
+    else
+      kernel.invalidate_from(dropped->id, from);
+    const std::lock_guard lock(dropped->mutex);
+    --dropped->pages_being_dropped;
+  });
+}
+
+void Facts::drop_pages_of_read_locked(Inode& inode, Interval range, Deferred& after) {
+  inode.file->kernel_reads.end(range);
+  ++inode.pages_being_dropped;
+  after.add([this, range, dropped = inode.shared_from_this()] {
+    core_.scheduler.post_notification([&kernel = core_.kernel, range, dropped] {
+      kernel.invalidate_range(dropped->id, range);
+      const std::lock_guard lock(dropped->mutex);
+      --dropped->pages_being_dropped;
+    });
+  });
+}
+
+void Facts::drop_passed_over(Inode& inode) {
+  {
+    const std::lock_guard lock(inode.mutex);
+    if (!inode.file || !inode.file->kernel_reads.passed_over) return;
+  }
+  drop_kernel_pages(inode);
+}
+
+decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries, Pages pages) {
   bool drop_pages = false;
   decltype(Directory::names) names;
   {
@@ -379,7 +430,8 @@ decltype(Directory::names) Facts::forget(Inode& inode, bool data, bool entries) 
       inode.directory->names_taken_back(core_.scheduler.now());
     }
   }
-  if (drop_pages) drop_kernel_pages(inode);
+  if (drop_pages && pages == Pages::kDroppedBesideReads) drop_pages_beside_reads(inode);
+  if (drop_pages && pages == Pages::kDropped) drop_kernel_pages(inode);
   return names;
 }
 

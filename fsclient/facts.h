@@ -66,6 +66,16 @@ class Facts {
   // The kernel has been asked to drop the inode's pages and has not done so yet.
   [[nodiscard]] static bool pages_being_dropped(Inode& inode);
   void drop_kernel_pages(Inode& inode);
+  // The same where nobody waits for it. The kernel locks the pages that it reads: a drop waits for the read
+  // and takes its page before the reader has seen it, which asks again, in a file that changes all the time
+  // without end. So pages that are being read are passed over; each such read drops its own behind its answer
+  // (KernelPages::given_locked).
+  void drop_pages_beside_reads(Inode& inode);
+  // With the mutex held, once it is let go: those of one read that has been answered.
+  void drop_pages_of_read_locked(Inode& inode, Interval range, Deferred& after);
+  // Those that were passed over go as well, behind their reads: somebody is about to tell the kernel the
+  // size.
+  void drop_passed_over(Inode& inode);
 
   // Of answers that are on their way nothing is kept for this node, whether it is known already or not.
   void note_taken_back(std::string_view handle) { taken_back_.note(handle, core_.scheduler.now()); }
@@ -88,7 +98,8 @@ class Facts {
 
   // Nothing known of the inode is to be used without asking; its names and bytes as chosen. Returns the
   // names.
-  decltype(Directory::names) forget(Inode& inode, bool data, bool entries);
+  enum class Pages : std::uint8_t { kDropped, kDroppedBesideReads };
+  decltype(Directory::names) forget(Inode& inode, bool data, bool entries, Pages pages = Pages::kDropped);
 
   // All bytes that are here, or on their way here, are those of this change for certain: also none of our own
   // are on their way out, which would hide that others have changed the file meanwhile.

@@ -109,10 +109,9 @@ EntryReply Filesystem::entry_for(const InodePointer& inode, Duration entry_lifet
 }
 
 void Filesystem::after_pages_dropped(Inode& inode, std::move_only_function<void()> answer) {
-  if (facts_.pages_being_dropped(inode))
-    core_.scheduler.post_notification(std::move(answer));
-  else
-    answer();
+  if (!facts_.pages_being_dropped(inode)) return answer();
+  facts_.drop_passed_over(inode);
+  core_.scheduler.post_notification(std::move(answer));
 }
 
 AttributesReply Filesystem::attributes_for(Inode& inode) {

@@ -334,7 +334,8 @@ class Filesystem {
   void take_terms(const schema::AttachReply& attached);
   static void answer_when_open(Inode& inode, const std::shared_ptr<PushAnswer>& answer);
   void learn_root(const schema::AttachReply& attached);
-  void take_back(const schema::InvalidateRequest::Item& item, const std::shared_ptr<PushAnswer>& answer);
+  void take_back(const schema::InvalidateRequest::Item& item, Facts::Pages pages,
+                 const std::shared_ptr<PushAnswer>& answer);
   // `answer`, unless it is null, is given once the kernel has dropped all.
   void give_when_dropped(const std::shared_ptr<PushAnswer>& answer);
   void take_back_all(const std::shared_ptr<PushAnswer>& answer);

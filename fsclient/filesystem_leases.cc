@@ -15,7 +15,10 @@ void Filesystem::handle_pushed(const schema::Request& request, std::move_only_fu
   if (!request.has_invalidate()) return answer();
   const auto push = std::make_shared<PushAnswer>(std::move(answer));
   push->await_open();  // of any item: what is said of one may give the answer for all
-  for (const auto& item : request.invalidate().items()) take_back(item, push);
+  // Nobody waits for what has changed already.
+  const auto pages =
+      request.invalidate().changed() ? Facts::Pages::kDroppedBesideReads : Facts::Pages::kDropped;
+  for (const auto& item : request.invalidate().items()) take_back(item, pages, push);
   push->handle_opened();
   if (request.invalidate().exclusive_over() != 0)
     return core_.log.take_back(request.invalidate().exclusive_over(),
@@ -41,7 +44,7 @@ void Filesystem::answer_when_open(Inode& inode, const std::shared_ptr<PushAnswer
   if (inode.file) inode.file->opens_meanwhile.hold_back(answer);
 }
 
-void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
+void Filesystem::take_back(const schema::InvalidateRequest::Item& item, Facts::Pages pages,
                            const std::shared_ptr<PushAnswer>& answer) {
   facts_.note_taken_back(item.handle());
   const InodePointer inode = core_.inodes.find(item.handle());
@@ -52,7 +55,7 @@ void Filesystem::take_back(const schema::InvalidateRequest::Item& item,
   // Where the server sees names only, it does not know whose attributes went with a name.
   if (!item.name().empty())
     if (auto named = names_.last_known(*inode, item.name())) nodes.push_back(std::move(named));
-  for (auto& [name, known] : facts_.forget(*inode, item.data(), item.entries())) {
+  for (auto& [name, known] : facts_.forget(*inode, item.data(), item.entries(), pages)) {
     names.push_back(name);
     if (known.inode) nodes.push_back(std::move(known.inode));
   }

@@ -68,6 +68,19 @@ struct FileState {
   TimePoint pushed_at = TimePoint::min();
   // Reads that wait until the server has said whether what is here is still the file's.
   std::vector<std::shared_ptr<ReadOperation>> waiting_for_check;
+  // Reads of the kernel's that are not answered yet, or whose pages are about to be dropped: see
+  // Facts::drop_pages_beside_reads().
+  struct KernelReads {
+    std::vector<Interval> ranges;
+    std::uint64_t drops = 0;   // that passed over some
+    bool passed_over = false;  // by a drop, at least one of them
+
+    void end(Interval range) {
+      const auto found = std::ranges::find(ranges, range);
+      if (found != ranges.end()) ranges.erase(found);
+      passed_over = passed_over && !ranges.empty();
+    }
+  } kernel_reads;
   // What KernelPages knows of it.
   bool pages_watched = false;
   int pages_looks = 0;  // since the server was asked, which has not answered; 0: it need not

@@ -5,9 +5,22 @@
 
 namespace tusk::client {
 
-void KernelPages::given_locked(Inode& inode, bool once, Deferred& after) {
-  if (once) return drop_soon_locked(inode, after);
+void KernelPages::given_locked(Inode& inode, Interval range, bool once, Deferred& after) {
+  if (once)
+    return after.add([this, range, pointer = inode.shared_from_this()] { drop_read_soon(pointer, range); });
+  inode.file->kernel_reads.end(range);
   if (!facts_.bytes_covered_locked(inode)) watch_locked(inode, after);
+}
+
+// Behind the answer that brings them.
+void KernelPages::drop_read_soon(const std::shared_ptr<Inode>& inode, Interval range) {
+  core_.scheduler.post_after(kOnceFor, [this, weak = std::weak_ptr(inode), range] {
+    const std::shared_ptr<Inode> read = weak.lock();
+    if (!read) return;
+    Deferred after;
+    const std::lock_guard lock(read->mutex);
+    facts_.drop_pages_of_read_locked(*read, range, after);
+  });
 }
 
 // A push that overtook the answer has ended what it tells.
@@ -20,7 +33,6 @@ void KernelPages::written_locked(Inode& inode, const Told& told, Deferred& after
     watch_locked(inode, after);
 }
 
-// Behind the answer that brings them: the kernel waits for it before it drops them.
 void KernelPages::drop_soon_locked(Inode& inode, Deferred& after) {
   if (std::exchange(inode.file->pages_drop_due, true)) return;
   after.add([this, weak = inode.weak_from_this()] {
@@ -31,7 +43,7 @@ void KernelPages::drop_soon_locked(Inode& inode, Deferred& after) {
         const std::lock_guard lock(pointer->mutex);
         pointer->file->pages_drop_due = false;
       }
-      facts_.drop_kernel_pages(*pointer);
+      facts_.drop_pages_beside_reads(*pointer);
     });
   });
 }
@@ -143,7 +155,7 @@ void KernelPages::drop_locked(Inode& inode, Deferred& after) {
   inode.file->pages_watched = false;
   inode.file->pages_looks = 0;
   inode.file->data_handed_out = false;
-  after.add([this, pointer = inode.shared_from_this()] { facts_.drop_kernel_pages(*pointer); });
+  after.add([this, pointer = inode.shared_from_this()] { facts_.drop_pages_beside_reads(*pointer); });
 }
 
 }  // namespace tusk::client

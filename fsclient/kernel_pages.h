@@ -46,8 +46,8 @@ class KernelPages {
   KernelPages& operator=(const KernelPages&) = delete;
 
   // With the inode's mutex held, of a regular file that is open. The kernel is about to get bytes of it for a
-  // read; `once`: somebody was changing some of them.
-  void given_locked(Inode& inode, bool once, Deferred& after);
+  // read of `range`; `once`: somebody was, or has been, changing some of them.
+  void given_locked(Inode& inode, Interval range, bool once, Deferred& after);
   // The kernel has bytes that a program has written, and the server has taken them.
   void written_locked(Inode& inode, const Told& told, Deferred& after);
   // The leases are over, or are about to end: nothing covers what the kernel has of any file.
@@ -56,6 +56,7 @@ class KernelPages {
  private:
   void watch_locked(Inode& inode, Deferred& after);
   void drop_soon_locked(Inode& inode, Deferred& after);
+  void drop_read_soon(const std::shared_ptr<Inode>& inode, Interval range);
   void arm();
   void look();
   // False: it needs no look any more. `asks` counts the questions of this look.

@@ -49,7 +49,13 @@ void Reader::advance(const Operation& op) {
   if (comes_ahead(*inode.file, range) && !std::exchange(op->waited_ahead, true))
     return inode.file->ahead_waiters.push_back([this, op] { proceed(op); });
   // Also when it is nothing: the kernel fills a page with zeros.
-  if (!op->file->direct()) inode.file->data_handed_out = true;
+  if (!op->file->direct()) {
+    inode.file->data_handed_out = true;
+    if (!std::exchange(op->into_pages, true)) {
+      inode.file->kernel_reads.ranges.push_back(op->range);
+      op->drops = inode.file->kernel_reads.drops;
+    }
+  }
   if (range.empty()) return end(*op, ReadPieces{}, after);
   if (op->held.empty()) {
     op->held = range;
@@ -115,7 +121,11 @@ void Reader::checked(const std::shared_ptr<Inode>& inode, const Result<bool>& as
       changed = !facts_.check_bytes_locked(*inode, leased) && std::exchange(file.data_handed_out, false);
     }
   }
-  if (changed) facts_.drop_kernel_pages(*inode);
+  if (changed) {
+    facts_.drop_pages_beside_reads(*inode);
+    const std::lock_guard lock(inode->mutex);
+    for (const Operation& op : waiting) op->drops = inode->file->kernel_reads.drops;
+  }
   for (const Operation& op : waiting) core_.scheduler.post([this, op] { proceed(op); });
 }
 
@@ -240,7 +250,13 @@ void Reader::end(ReadOperation& op, Result<ReadPieces> result, Deferred& after) 
   else
     data.touch(op.held);
   data.release(op.held);
-  if (result && !op.file->direct()) pages_.given_locked(*op.file->inode, op.once, after);
+  if (op.into_pages) {
+    FileState::KernelReads& reads = op.file->inode->file->kernel_reads;
+    if (result)
+      pages_.given_locked(*op.file->inode, op.range, op.once || op.drops != reads.drops, after);
+    else
+      reads.end(op.range);
+  }
   if (result)
     for (const SharedBytes& piece : *result) {
       core_.counters.read += piece.size();

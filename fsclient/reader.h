@@ -46,6 +46,9 @@ struct ReadOperation {
   // the file has changed since.
   std::vector<std::pair<Interval, SharedBytes>> brought;
   ByteCount end_of_file = ~ByteCount{0};  // as one of them has found it
+  // The kernel puts it into its pages; drops of pages that were asked for when it began.
+  bool into_pages = false;
+  std::uint64_t drops = 0;
   bool once = false;                      // some of it is not to be kept, here or by the kernel
   bool ended = false;
 };

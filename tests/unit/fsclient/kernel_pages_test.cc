@@ -21,8 +21,9 @@ class Pages : public Base {
   }
   // Since the last look.
   [[nodiscard]] bool dropped() {
-    const bool any = !this->kernel.inodes.empty();
+    const bool any = !this->kernel.inodes.empty() || !this->kernel.ranges.empty();
     this->kernel.inodes.clear();
+    this->kernel.ranges.clear();
     return any;
   }
   [[nodiscard]] std::uint64_t reads() const { return this->server.seen(schema::Request::kRead); }
@@ -280,6 +281,42 @@ TEST_F(ReadsOfAHotFile, OfSeveralBlocksToo) {
   for (int round = 0; round < 100 && !answer->has_value(); ++round) write_on_after_each_answer();
   ASSERT_TRUE(answer->has_value());
   EXPECT_EQ(text_of(std::move(**answer)).size(), 3 * kBlockSize);
+}
+
+// The kernel holds the page until the reader has it: a drop that waits for it would take it before the reader
+// comes, which asks again.
+TEST_F(ReadsOfAHotFile, TakesThePageBehindTheReaderThatWaitsForIt) {
+  const Handle file = open_and_read();
+  (void)take_back(push_of_change());
+  (void)dropped();
+  const auto answer = begin_read(file, kFar, 4096);
+  server.put("a", content(2));
+  filesystem->handle_pushed(push_of_change(), [] {});
+  scheduler.run();
+  const Interval page{kFar, kFar + 4096};
+  EXPECT_THAT(kernel.inodes, testing::IsEmpty());
+  EXPECT_THAT(kernel.ranges, testing::ElementsAre(testing::Pair(testing::_, Interval{0, page.begin})));
+  ASSERT_EQ(kernel.tails.size(), 1u);
+  EXPECT_EQ(kernel.tails[0].second, page.end);
+  kernel.ranges.clear();
+  EXPECT_TRUE(finished(answer).has_value());
+  EXPECT_THAT(kernel.ranges, testing::IsEmpty()) << "the reader comes to it now";
+  scheduler.advance(KernelPages::kOnceFor);
+  EXPECT_THAT(kernel.ranges, testing::ElementsAre(testing::Pair(testing::_, page)));
+}
+
+// Told a new size, the kernel would show the old last page with zeros behind it.
+TEST_F(ReadsOfAHotFile, AttributesWaitForPagesThatWerePassedOver) {
+  const Handle file = open_and_read();
+  (void)take_back(push_of_change());
+  (void)dropped();
+  const auto answer = begin_read(file, kFar, 4096);
+  filesystem->handle_pushed(push_of_change(), [] {});
+  scheduler.run();
+  kernel.inodes.clear();
+  EXPECT_TRUE(attributes(lookup("a").node));
+  EXPECT_THAT(kernel.inodes, testing::Not(testing::IsEmpty()));
+  (void)finished(answer);
 }
 
 TEST_F(ReadsOfAHotFile, AFileThatIsCutMeanwhileEndsWhereItDid) {

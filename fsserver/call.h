@@ -47,6 +47,7 @@ struct Attachment {
   bool identity_real = false;
   std::int64_t since_unix_s = 0;
   std::string token;
+  std::string right;                           // name_of_right()
   std::atomic<std::uint64_t> rights_seen = 0;  // AccessStore::generation() when its right was last looked at
   std::shared_ptr<ChangeWatch> watch;          // nullptr: nobody has leases on this export
   bool leases = false;                         // this client has

@@ -48,6 +48,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
           [this](const InodePointer& inode, Done<bool> done) { ask_behind_writes(inode, std::move(done)); }),
       files_ahead_(core_, facts_, names_, tree_, kept_, reader_),
       write_behind_(core_, facts_, pages_),
+      exclusive_use_(scheduler, options_.speak_often),
       owner_uid_(attached.owner_uid()),
       owner_gid_(attached.owner_gid()) {
   if (options_.disk != nullptr)
@@ -145,6 +146,7 @@ void Filesystem::touched(const InodePointer& inode) {
 }
 
 void Filesystem::handle_attached(const schema::AttachReply& attached) {
+  right_ended_ = false;
   remote_.handle_attached(attached);
   const bool leases_kept = attached.resumed() && attached.lease_floor() <= trust_->floor();
   if (!attached.resumed()) trust_->forget_leases(core_.scheduler.now());

@@ -25,6 +25,7 @@
 #include "fsclient/after_log.h"
 #include "fsclient/core.h"
 #include "fsclient/directory_cache.h"
+#include "fsclient/exclusive_use.h"
 #include "fsclient/export_statistics.h"
 #include "fsclient/facts.h"
 #include "fsclient/files_ahead.h"
@@ -109,6 +110,7 @@ class Filesystem {
     std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
     // When the newest of what the server is known to have received was sent; none: leases are not trusted.
     std::function<TimePoint()> confirmed;
+    ExclusiveUse::SpeakOften speak_often = {};  // none: as often as leases need
     DiskCache* disk = nullptr;  // where blocks are kept between mounts; outlives the file system
   };
 
@@ -196,6 +198,8 @@ class Filesystem {
 
   // What the mount rests on now: "leases (fanotify)", "leases (inotify)" or "lifetimes".
   [[nodiscard]] std::string coherence() const;
+  // How long changes may still wait for mounts that were there before the server crashed; zero: they do not.
+  [[nodiscard]] Duration grace_remaining() const;
   // Files and directories known to the kernel whose attributes are under a lease now.
   [[nodiscard]] std::size_t leases_held();
 
@@ -208,6 +212,7 @@ class Filesystem {
   }
   void handle_attached(const schema::AttachReply& attached);
   void handle_outage(const Error& error) {
+    if (error.code == from_errno(EACCES)) handle_right_ended();
     log_.give_up(error);
     write_behind_.handle_outage(error);
     for (auto& waiter : unlocks_.take_waiters()) waiter.gave_up(error);
@@ -364,6 +369,8 @@ class Filesystem {
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
   void xattrs_changed(const InodePointer& inode);
 
+  void handle_right_ended();
+
   struct WaitingOpen;
   void open_to_read(const std::shared_ptr<WaitingOpen>& open);
   // An open that needs no server: all bytes were fetched ahead for it.
@@ -462,6 +469,7 @@ class Filesystem {
   WriteBehind write_behind_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;
+  ExclusiveUse exclusive_use_;
   HeldLocks held_locks_;
   UnlocksBehindData unlocks_;
   ExportStatistics statistics_;
@@ -469,6 +477,8 @@ class Filesystem {
   const std::uint32_t owner_gid_;
   std::atomic<bool> special_bits_stripped_{false};
   bool root_told_ = false;  // by the attach, under a lease
+  std::atomic<TimePoint> grace_ends_{TimePoint::min()};
+  std::atomic<bool> right_ended_{false};  // and no attach has succeeded since
   std::atomic<TimePoint> acquired_at_{TimePoint::min()};
   std::atomic<TimePoint> removed_at_{TimePoint::min()};
   std::atomic<int> opens_meanwhile_{0};  // that the server is being asked for

@@ -5,7 +5,10 @@ namespace tusk::client {
 
 void Filesystem::take_terms(const schema::AttachReply& attached) {
   const bool usable = options_.confirmed != nullptr;
-  trust_->set_terms(std::chrono::milliseconds(usable ? attached.lease_ms() : 0), attached.lease_floor());
+  trust_->set_terms(std::chrono::milliseconds(usable ? attached.lease_ms() : 0), attached.lease_floor(),
+                    std::chrono::milliseconds(attached.exclusive_ms()));
+  if (attached.exclusive_over() != 0) core_.log.take_back(attached.exclusive_over(), [] {});
+  grace_ends_ = core_.scheduler.now() + std::chrono::milliseconds(attached.grace_ms());
   core_.clock.set(attached.unix_time_ns());
   special_bits_stripped_ = attached.special_bits_stripped();
   watching_ = usable && attached.lease_ms() != 0 ? attached.watching() : schema::WATCH_NONE;
@@ -126,6 +129,17 @@ void Filesystem::take_back_all(const std::shared_ptr<PushAnswer>& answer) {
     pages_.watch_all();
     if (answer) give_when_dropped(answer);
   });
+}
+
+// The server says so: what was told before is for those who have the right to mount.
+void Filesystem::handle_right_ended() {
+  if (right_ended_.exchange(true)) return;
+  trust_->forget_leases(core_.scheduler.now());
+  take_back_all(nullptr);
+}
+
+Duration Filesystem::grace_remaining() const {
+  return std::max(Duration::zero(), grace_ends_.load() - core_.scheduler.now());
 }
 
 std::string Filesystem::coherence() const {

@@ -58,6 +58,7 @@ std::optional<Filesystem::Standing> Filesystem::standing_in(Inode& directory) {
   if (!directory.directory || !core_.log.stands(directory.directory->exclusive) || !trust_->waited_for(now) ||
       !core_.log.has_room() || attributes_lifetime_locked(directory) == Duration::zero())
     return std::nullopt;
+  exclusive_use_.note();
   Standing standing{.exclusive = directory.directory->exclusive,
                     .told = now,
                     .directory = directory.attributes.value(),
@@ -75,6 +76,7 @@ void Filesystem::note_exclusive(const InodePointer& directory, const schema::Rep
 
 void Filesystem::note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr) {
   core_.log.grant(reply.exclusive());
+  exclusive_use_.note();
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory) return;
   directory.directory->exclusive = reply.exclusive();

@@ -69,6 +69,7 @@ schema::AttachRequest attach_of(const MountSettings& settings, const std::string
   attach.set_version(kSchemaVersion);
   attach.set_identity_real(asks_for_real(settings));
   attach.set_leases(true);
+  attach.set_knows_exclusive_ms(true);
   attach.set_listing_bytes(DirectoryCache::kBesideNameBytes);
   return attach;
 }
@@ -193,6 +194,7 @@ class MountedServer {
                             .log = settings.log,
                             .path = [&channel] { return channel.stats(); },
                             .confirmed = [&channel] { return channel.confirmed(); },
+                            .speak_often = [&channel](bool often) { channel.speak_often(often); },
                             .disk = disk_cache_.get()});
     channel.observe(
         {.reattaching = [this](schema::AttachRequest& request) { filesystem_->handle_attaching(request); },

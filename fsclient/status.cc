@@ -92,6 +92,7 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"disk_cache", disk_cache_json(filesystem.disk())},
       {"inodes", filesystem.inodes_known()},
       {"coherence", filesystem.coherence()},
+      {"grace_s", to_seconds(filesystem.grace_remaining())},
       {"leases", filesystem.leases_held()},
       {"errors", errors},
       {"last_error", last_error},
@@ -208,6 +209,9 @@ std::string describe(const Json& json) {
                              share_text(number(json, "lookups_cached"), number(json, "lookups"))));
   row("coherence",
       fmt::format("{}, {:.0f} held", json.at("coherence").get<std::string>(), number(json, "leases")));
+  if (const double grace = json.value("grace_s", 0.0); grace > 0)
+    row("grace",
+        fmt::format("the server has crashed: changes may wait {:.0f} s more for other mounts", grace));
   row("memory", fmt::format("{} of {}", size_text(number(json, "cache_used_bytes")),
                             size_text(number(json, "cache_max_bytes"))));
   for (const auto& [name, value] : disk_cache_rows(json)) row(name, value);

@@ -57,8 +57,9 @@
 //   inodes             that the kernel knows
 //   coherence          what cached facts rest on: "leases (fanotify)", "leases (inotify)" or "lifetimes"
 //   leases             files and directories whose attributes are under a lease
-//   errors             how often something was lost or failed in the background
-//   last_error         the last of these, or ""
+//   grace_s            for how long changes may still wait for mounts that were there before the server
+//   crashed errors             how often something was lost or failed in the background last_error the last
+//   of these, or ""
 #pragma once
 
 #include <sys/types.h>

@@ -100,9 +100,11 @@ class LeaseTrust final : public Trust {
       : by_age_(lifetime), confirmed_(std::move(confirmed)) {}
 
   // As the server said at an attach: how long leases last without contact (zero: there are none), and which
-  // are over. A push that came before it may have said more.
-  void set_terms(Duration lease, std::uint64_t floor) {
+  // are over. A push that came before it may have said more. `exclusive`: how long exclusiveness lasts
+  // without contact; zero: as long as leases.
+  void set_terms(Duration lease, std::uint64_t floor, Duration exclusive = Duration::zero()) {
     lease_ = lease;
+    exclusive_ = exclusive == Duration::zero() ? lease : std::min(exclusive, lease);
     raise_floor(floor);
   }
   void raise_floor(std::uint64_t floor) { floor_ = std::max(floor_.load(), floor); }
@@ -119,11 +121,11 @@ class LeaseTrust final : public Trust {
   [[nodiscard]] Duration lease() const { return lease_; }
   // Of what is told without a lease.
   [[nodiscard]] Duration lifetime_of(Fact fact) const { return by_age_.lifetime_of(fact); }
-  // The server still waits for us before it lets anybody change what we have under a lease.
+  // The server still waits for us before it lets anybody look at what we have for ourselves.
   [[nodiscard]] bool waited_for(TimePoint now) const {
     if (!confirmed_) return false;
     const TimePoint confirmed = confirmed_();
-    return confirmed != TimePoint::min() && confirmed + lease_.load() > now;
+    return confirmed != TimePoint::min() && confirmed + exclusive_.load() > now;
   }
   // When facts under leases are not trusted any more, unless the server is heard before.
   [[nodiscard]] TimePoint trusted_until() const {
@@ -150,6 +152,7 @@ class LeaseTrust final : public Trust {
   const LifetimeTrust by_age_;
   const std::function<TimePoint()> confirmed_;
   std::atomic<Duration> lease_{Duration::zero()};
+  std::atomic<Duration> exclusive_{Duration::zero()};
   std::atomic<std::uint64_t> floor_{0};
   std::atomic<TimePoint> valid_from_{TimePoint::min()};
 };

@@ -223,8 +223,10 @@ bool locked(const Inode& inode) {
 
 bool WriteBehind::may_log(const Inode& inode) const {
   const TimePoint failed_at = failed_at_.load();
-  const bool warned = failed_at != TimePoint::min() && core_.scheduler.now() - failed_at < kWarned;
-  return !warned && core_.log.stands(inode.log.made_under) && !inode.file->beside_log && !locked(inode);
+  const TimePoint now = core_.scheduler.now();
+  const bool warned = failed_at != TimePoint::min() && now - failed_at < kWarned;
+  return !warned && core_.trust.waited_for(now) && core_.log.stands(inode.log.made_under) &&
+         !inode.file->beside_log && !locked(inode);
 }
 
 ByteCount WriteBehind::logged_max() const {

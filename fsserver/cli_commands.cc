@@ -101,6 +101,9 @@ void print_server(const ServerStatus& server) {
   for (const std::string& address : server.listen) listen += " " + address;
   std::printf("tuskd (pid %d) on%s: %zu connected\n", server.pid, listen.c_str(), server.clients.size());
   if (!server.sandbox.empty()) std::printf("  sandbox: %s\n", printable(server.sandbox).c_str());
+  if (server.grace_until_unix_s != 0)
+    std::printf("  after a crash changes wait until %s at most for mounts that were there before\n",
+                moment(server.grace_until_unix_s).c_str());
   for (const ConnectedClient& client : server.clients)
     std::printf("  %s %s '%s' at %s, since %s, %zu files open, key %s\n", client.export_name.c_str(),
                 std::string(access_name(client.access)).c_str(), printable(client.client_name).c_str(),

@@ -23,6 +23,7 @@
 namespace tusk::server {
 namespace {
 
+constexpr Duration kTakingLeasesBackMax = 2s;
 constexpr Duration kStatusEvery = 2s;  // and rights
 constexpr std::string_view kHandleSecretLabel = "tusk file handles";
 // Descriptors of sockets and watches, and of what the workers have open in passing.
@@ -90,6 +91,7 @@ FileServiceOptions service_options(const ServerConfig& config) {
   options.attr_lifetime_ms = config.limits.attr_lifetime_ms;
   options.session_keep = config.limits.session_keep;
   options.lockers_dir = config.state_dir / "lockers";
+  options.leasers_dir = config.state_dir / "leasers";
   options.watch = [wish = config.watch](Export& exported, ChangeWatch::Events events) {
     return start_watching(exported, wish, std::move(events));
   };
@@ -159,6 +161,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config, SandboxWish s
 
 Daemon::~Daemon() {
   if (!service_) return;
+  service_->end_leases(kTakingLeasesBackMax);
   const bool idle = service_->drain(kShutdownMax);
   if (!idle)
     spdlog::warn("some operations are still running after {} s; not waiting for them",
@@ -268,6 +271,8 @@ void Daemon::end_withdrawn_rights() {
 bool Daemon::write_status() {
   ServerStatus status{
       .pid = ::getpid(), .sandbox = sandbox_, .listen = {}, .exports = {}, .clients = service_->clients()};
+  if (const Duration grace = service_->grace_remaining(io::now()); grace > Duration::zero())
+    status.grace_until_unix_s = io::unix_seconds() + std::chrono::ceil<std::chrono::seconds>(grace).count();
   for (const io::Address& address : endpoint_->local_addresses())
     status.listen.push_back(address.to_string());
   for (const auto& exported : exports_)

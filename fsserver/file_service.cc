@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t kInstanceIdBytes = 16;
 constexpr Duration kHousekeepingEvery = 1s;
 constexpr const char* kAstray = "of an absent session, or of one that is here by another connection";
-constexpr Duration kLockRetryEvery = 100ms;  // a program on the server tells nobody when it unlocks
+constexpr Duration kLeasesWaitedForEvery = 100ms;  // changes wait for an end of leases
+constexpr Duration kLockRetryEvery = 100ms;        // a program on the server tells nobody when it unlocks
 
 std::string random_id() {
   std::string id(kInstanceIdBytes, '\0');
@@ -70,13 +71,12 @@ FileService::FileService(FileServiceOptions options)
   for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
   options_.exports.clear();
   await_lockers();
+  await_leasers();
   update_watches();
   if (!options_.own_housekeeping) return;
   lease_housekeeper_ = std::jthread([this](const std::stop_token& stop) {
-    keep_house(stop, [this] {
-      leases_.housekeep(io::now());
-      return kHousekeepingEvery;
-    });
+    keep_house(stop,
+               [this] { return leases_.housekeep(io::now()) ? kLeasesWaitedForEvery : kHousekeepingEvery; });
   });
   file_housekeeper_ = std::jthread([this](const std::stop_token& stop) {
     keep_house(stop, [this] {
@@ -134,6 +134,7 @@ bool FileService::nothing_to_keep() {
   {
     const std::lock_guard lock(mutex_);
     if (!sessions_.empty() || !awaited_.empty()) return false;
+    if (grace_ && grace_->waits()) return false;
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
   {
@@ -596,7 +597,7 @@ std::shared_ptr<ChangeWatch> FileService::watch_of(const Export& exported) {
 }
 
 void FileService::housekeep(TimePoint now) {
-  leases_.housekeep(now);
+  (void)leases_.housekeep(now);
   (void)retry_locks();
   keep_files(now);
 }
@@ -606,6 +607,8 @@ void FileService::keep_files(TimePoint now) {
   std::vector<std::shared_ptr<Export>> exports;
   bool new_absence = false;
   std::vector<std::string> too_late;
+  std::vector<std::pair<std::string, std::uint64_t>> trust_nothing;
+  if (grace_) grace_->housekeep(now);
   {
     const std::lock_guard lock(mutex_);
     if (now >= grace_ends_) too_late.assign(awaited_.begin(), awaited_.end());
@@ -618,12 +621,16 @@ void FileService::keep_files(TimePoint now) {
       // With the mutex held, so that it is not marked that is back.
       if (entry.connections == 0 && now - entry.idle_since >= options_.lock_keep)
         new_absence |= locks_.mark_away(entry.session->number(), true);
+      const Duration leases_last = options_.leases.lease + options_.leases.slack;
+      if (grace_ && entry.connections == 0 && now - entry.idle_since >= leases_last)
+        trust_nothing.emplace_back(entry.session->name(), grace_->attaches(entry.session->name()));
       if (over) ended.push_back(std::move(entry.session));
       item = over ? sessions_.erase(item) : std::next(item);
     }
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
   for (const auto& session : ended) end(*session);
+  for (const auto& [session, as_of] : trust_nothing) grace_->over(session, as_of);
   if (new_absence) locks_.serve_instead_of_absent();
   for (const std::string& session : too_late) {
     lockers_->remove(session);

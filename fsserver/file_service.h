@@ -26,6 +26,7 @@
 #include "fsserver/change_gate.h"
 #include "fsserver/change_watch.h"
 #include "fsserver/export.h"
+#include "fsserver/lease_grace.h"
 #include "fsserver/lease_keeper.h"
 #include "fsserver/lock_table.h"
 #include "fsserver/locking_sessions.h"
@@ -75,6 +76,8 @@ struct FileServiceOptions {
   // Where it is kept who has locks. Empty: locks do not survive a restart.
   std::filesystem::path lockers_dir;
   Duration lock_grace = kLockGraceDefault;
+  // Where it is kept who has leases. Empty: after a crash nobody is waited for.
+  std::filesystem::path leasers_dir;
   // Looks after idle things once a second, while there are any. Off: the owner calls housekeep().
   bool own_housekeeping = true;
   // After each mount that has come, on a worker thread; not for its further connections. May be empty.
@@ -123,6 +126,12 @@ class FileService : public rpc::Service {
   // Ends leases that are over and sessions that were away too long, tries locks again, lets go idle
   // descriptors.
   void housekeep(TimePoint now);
+
+  // The first step of a clean end: takes all leases back and waits for the answers, but not for longer. Those
+  // who did not answer are waited for by the next server process.
+  void end_leases(Duration at_most);
+  // How long changes may still have to wait for mounts that were there before a crash; zero: they do not.
+  [[nodiscard]] Duration grace_remaining(TimePoint now) const;
 
   // Waits for the running calls; false if they take longer than `at_most`. Calls that come from now on stay
   // without an answer: their clients ask the next server.
@@ -242,6 +251,7 @@ class FileService : public rpc::Service {
   // True: it was there already.
   [[nodiscard]] Result<bool> join_session(Attachment& attachment, const schema::AttachRequest& request);
   void await_lockers();
+  void await_leasers();
   // Which of the locks that the mount says to have it has, as indices into the request's.
   [[nodiscard]] std::vector<std::uint32_t> locks_kept(const Attachment& attachment,
                                                       const schema::AttachRequest& request);
@@ -284,6 +294,7 @@ class FileService : public rpc::Service {
 
   LockTable locks_;
   LeaseKeeper leases_;
+  std::unique_ptr<LeaseGrace> grace_;  // may be null
   LogLimit refusals_logged_;
   LogLimit failures_logged_;
 

@@ -21,6 +21,10 @@ std::string name_of_right(const crypto::Fingerprint& key, std::string_view token
                 : "token " + crypto::base64url_encode(crypto::sha256(as_byte_span(token)));
 }
 
+std::uint32_t milliseconds(Duration duration) {
+  return static_cast<std::uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
 }  // namespace
 
 void FileService::answer_attach(const Incoming& incoming) {
@@ -191,7 +195,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   turns.skip_beyond(request.log_answered(), request.log_answered_beyond());
   if (!resumed) turns.note_sent_before(request.log_sent());
   const auto watch = watch_of(*exported);
-  std::uint64_t lease_floor = 0;
+  LeaseTable::Terms terms;
   bool replaced = false;
   std::optional<rpc::ConnectionId> superseded;
   {
@@ -216,7 +220,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
     } else {
       if (const auto before = attachment_of(connection)) {
         leave_session(*before);
-        leases_.disconnect(before->session->number(), connection);
+        leases_.disconnect(before->session->number(), before->peer);
       }
       attachments_[connection] = attachment;
       known->second = true;
@@ -224,15 +228,15 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       superseded = note_main(attachment);
       // With the mutex held: a disconnect that comes now must come after it.
       if (attachment->leases) {
-        const auto terms = leases_.attach(attachment->session->number(), connection, *exported);
-        attachment->leases = terms.leases;
-        lease_floor = terms.floor;
+        terms = leases_.attach(attachment->session->number(), attachment->peer,
+                               {exported, attachment->right->right, request.knows_exclusive_ms()});
       }
     }
   }
   if (superseded) leases_.cut(*superseded, "the mount is here by another connection");
   if (replaced || watch_of(*exported) != watch) return attach(incoming);
-  if (!watch && request.leases()) lease_floor = leases_.refuse(attachment->session->number());
+  if (!watch && request.leases()) terms.floor = leases_.refuse(attachment->session->number());
+  if (grace_) grace_->attached(attachment->session->name(), *exported, attachment->leases);
   spdlog::info("{} '{}' mounts '{}' {}{}", attachment->peer.address, attachment->client_name,
                exported->name(), attachment->read_only ? "read-only" : "read-write",
                resumed ? " (again)" : "");
@@ -240,14 +244,44 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   for (const std::uint32_t index : locks_kept(*attachment, request))
     reply.mutable_attach()->add_locks_kept(index);
   // Also without leases: what was told under those of before is over.
-  reply.mutable_attach()->set_lease_floor(lease_floor);
+  reply.mutable_attach()->set_lease_floor(terms.floor);
+  if (grace_) reply.mutable_attach()->set_grace_ms(milliseconds(grace_->remaining(*exported, io::now())));
   if (attachment->leases) {
-    using Milliseconds = std::chrono::milliseconds;
-    reply.mutable_attach()->set_lease_ms(
-        static_cast<std::uint32_t>(std::chrono::duration_cast<Milliseconds>(leases_.lease()).count()));
+    reply.mutable_attach()->set_lease_ms(milliseconds(leases_.lease()));
     reply.mutable_attach()->set_watching(attachment->watch->kind());
+    if (request.knows_exclusive_ms())
+      reply.mutable_attach()->set_exclusive_ms(milliseconds(leases_.limits().exclusive));
+    reply.mutable_attach()->set_exclusive_over(terms.exclusive_over);
   }
   return reply;
+}
+
+void FileService::await_leasers() {
+  if (options_.leasers_dir.empty()) return;
+  grace_ = std::make_unique<LeaseGrace>(options_.leasers_dir, leases_);
+  for (const auto& [name, exported] : exports_) grace_->begin(*exported, [this] { return ++last_session_; });
+}
+
+Duration FileService::grace_remaining(TimePoint now) const {
+  if (!grace_) return {};
+  const std::lock_guard lock(mutex_);
+  Duration longest{};
+  for (const auto& [name, exported] : exports_)
+    longest = std::max(longest, grace_->remaining(*exported, now));
+  return longest;
+}
+
+void FileService::end_leases(Duration at_most) {
+  const std::vector<SessionNumber> trusting = leases_.take_everything_back(at_most);
+  if (!grace_) return;
+  std::vector<std::string> over;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, entry] : sessions_)
+      if (std::ranges::find(trusting, entry.session->number()) == trusting.end())
+        over.push_back(entry.session->name());
+  }
+  for (const std::string& session : over) grace_->over(session);
 }
 
 void FileService::await_lockers() {
@@ -390,6 +424,7 @@ void FileService::presume_dead(const Attachment& attachment, const schema::Attac
 void FileService::end(Session& session) {
   session.end();
   leases_.end(session.number());
+  if (grace_) grace_->over(session.name());
   locks_.release_session(session.number());
   locks_.mark_away(session.number(), false);
   something_to_keep();
@@ -415,7 +450,7 @@ void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {
   if (!attachment) return;
   attachments_.erase(peer.connection);
   leave_session(*attachment);
-  leases_.disconnect(attachment->session->number(), peer.connection);
+  leases_.disconnect(attachment->session->number(), peer);
   spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name, attachment->exported->name());
 }
 
@@ -455,7 +490,7 @@ void FileService::leave_session(const Attachment& attachment) {
     return;
   }
   if (--entry->connections > 0) return;
-  entry->idle_since = io::now();
+  entry->idle_since = attachment.peer.last_heard(io::now());
   entry->session->set_away(true);
 }
 

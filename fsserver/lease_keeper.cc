@@ -37,11 +37,11 @@ void LeaseKeeper::reach_clients_by(rpc::Outbound* clients) {
 
 // ---------------------------------------------------------------- sessions
 
-LeaseTable::Terms LeaseKeeper::attach(SessionNumber session, rpc::ConnectionId connection,
-                                      const Export& exported) {
+LeaseTable::Terms LeaseKeeper::attach(SessionNumber session, const rpc::Peer& peer,
+                                      const LeaseTable::Client& client) {
   const std::lock_guard lock(mutex_);
-  connections_[session] = connection;
-  return table_.attach(session, io::now(), &exported);
+  peers_[session] = peer;
+  return table_.attach(session, io::now(), client);
 }
 
 void LeaseKeeper::send_again(SessionNumber session) {
@@ -53,12 +53,35 @@ void LeaseKeeper::send_again(SessionNumber session) {
   send(pushes);
 }
 
-void LeaseKeeper::disconnect(SessionNumber session, rpc::ConnectionId connection) {
+void LeaseKeeper::disconnect(SessionNumber session, const rpc::Peer& peer) {
   const std::lock_guard lock(mutex_);
-  const auto found = connections_.find(session);
-  if (found == connections_.end() || found->second != connection) return;
-  connections_.erase(found);
-  table_.disconnect(session, io::now());
+  const auto found = peers_.find(session);
+  if (found == peers_.end() || found->second.connection != peer.connection) return;
+  peers_.erase(found);
+  table_.disconnect(session, peer.last_heard(io::now()));
+}
+
+void LeaseKeeper::await(SessionNumber session, const Export& exported) {
+  const std::lock_guard lock(mutex_);
+  table_.await(session, io::now(), &exported);
+}
+
+bool LeaseKeeper::awaits(const Export& exported) const {
+  const std::lock_guard lock(mutex_);
+  return table_.awaits(&exported);
+}
+
+std::vector<SessionNumber> LeaseKeeper::take_everything_back(Duration at_most) {
+  LeaseTable::Told told;
+  {
+    const std::lock_guard lock(mutex_);
+    table_.grant_nothing();
+    told = table_.anything_changed([](SessionNumber) { return true; }, io::now());
+  }
+  send(told.pushes);
+  std::unique_lock lock(mutex_);
+  answered_.wait_for(lock, at_most, [this] { return table_.asked().empty(); });
+  return table_.trusting(io::now());
 }
 
 void LeaseKeeper::presume_dead(SessionNumber session) {
@@ -74,9 +97,10 @@ void LeaseKeeper::end(SessionNumber session) {
   Ready ready;
   {
     const std::lock_guard lock(mutex_);
-    connections_.erase(session);
+    peers_.erase(session);
     collect(table_.end(session), ready);
   }
+  answered_.notify_all();
   run(ready);
 }
 
@@ -236,9 +260,9 @@ void LeaseKeeper::send(const std::vector<LeaseTable::Push>& pushes) {
     rpc::ConnectionId connection;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = connections_.find(push.session);
-      if (found == connections_.end()) continue;  // send_again() when it comes back
-      connection = found->second;
+      const auto found = peers_.find(push.session);
+      if (found == peers_.end()) continue;  // send_again() when it comes back
+      connection = found->second.connection;
     }
     const std::lock_guard lock(clients_mutex_);
     if (clients_ == nullptr) return;
@@ -267,24 +291,31 @@ void LeaseKeeper::answered(SessionNumber session, std::uint64_t push) {
     const std::lock_guard lock(mutex_);
     collect(table_.answered(session, push), ready);
   }
+  answered_.notify_all();
   run(ready);
 }
 
-void LeaseKeeper::housekeep(TimePoint now) {
+bool LeaseKeeper::housekeep(TimePoint now) {
   Ready ready;
   std::vector<std::pair<rpc::ConnectionId, const char*>> to_cut;
   LeaseTable::Overdue overdue;
+  bool waits = false;
   {
     const std::lock_guard lock(mutex_);
+    for (const SessionNumber session : table_.asked())
+      if (const auto found = peers_.find(session); found != peers_.end())
+        table_.note_heard(session, found->second.last_heard(kNever));
     overdue = table_.expire(now);
     collect(overdue.released, ready);
     const auto cut_all = [&](const std::vector<SessionNumber>& sessions, const char* why) {
       for (const SessionNumber session : sessions)
-        if (const auto found = connections_.find(session); found != connections_.end())
-          to_cut.emplace_back(found->second, why);
+        if (const auto found = peers_.find(session); found != peers_.end())
+          to_cut.emplace_back(found->second.connection, why);
     };
     cut_all(overdue.to_cut, "leases were not given back in time");
+    cut_all(overdue.silent, "others want what it has, and it is silent");
     cut_all(overdue.dead, "its mount is said to be dead");
+    waits = !aside_.empty();
   }
   send(overdue.pushes);
   for (const auto& [connection, why] : to_cut) {
@@ -292,6 +323,7 @@ void LeaseKeeper::housekeep(TimePoint now) {
     cut(connection, why);
   }
   run(ready);
+  return waits;
 }
 
 void LeaseKeeper::drop_put_aside() {

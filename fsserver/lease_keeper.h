@@ -5,6 +5,7 @@
 // come.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,11 +38,17 @@ class LeaseKeeper {
 
   // ---- sessions
   // The floor to tell in the answer; then, once that is on its way, send_again().
-  [[nodiscard]] LeaseTable::Terms attach(SessionNumber session, rpc::ConnectionId connection,
-                                         const Export& exported);
+  [[nodiscard]] LeaseTable::Terms attach(SessionNumber session, const rpc::Peer& peer,
+                                         const LeaseTable::Client& client);
   void send_again(SessionNumber session);
   // Not if it has another connection by now.
-  void disconnect(SessionNumber session, rpc::ConnectionId connection);
+  void disconnect(SessionNumber session, const rpc::Peer& peer);
+  // A session of the server process before (LeaseTable says what it means).
+  void await(SessionNumber session, const Export& exported);
+  [[nodiscard]] bool awaits(const Export& exported) const;
+  // Before the server ends: nobody is granted anything any more, and everything is taken back. Waits for the
+  // answers, but not for longer. Returns the sessions that may trust something all the same.
+  [[nodiscard]] std::vector<SessionNumber> take_everything_back(Duration at_most);
   void presume_dead(SessionNumber session);
   void end(SessionNumber session);
   // Ends a connection that nobody is at the other end of any more.
@@ -83,7 +90,8 @@ class LeaseKeeper {
   // There is somebody but `session` whose leases could be in the way.
   [[nodiscard]] bool others_than(SessionNumber session) const;
 
-  void housekeep(TimePoint now);
+  // True: changes wait, so it is to be called again soon.
+  bool housekeep(TimePoint now);
   // They will not be made: the service ends.
   void drop_put_aside();
   [[nodiscard]] std::size_t interests(SessionNumber session) const;
@@ -106,8 +114,9 @@ class LeaseKeeper {
   const LeaseLimits limits_;
   mutable std::mutex mutex_;
   LeaseTable table_;
-  std::unordered_map<SessionNumber, rpc::ConnectionId> connections_;
-  std::unordered_map<std::uint64_t, GoOn> aside_;  // by Change
+  std::condition_variable answered_;
+  std::unordered_map<SessionNumber, rpc::Peer> peers_;  // of those that have a connection
+  std::unordered_map<std::uint64_t, GoOn> aside_;       // by Change
 
   std::mutex clients_mutex_;  // after mutex_
   rpc::Outbound* clients_ = nullptr;

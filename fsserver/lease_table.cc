@@ -16,11 +16,13 @@ bool about_names(const NodeChange& change) { return change.entries || !change.na
 
 // ---------------------------------------------------------------- sessions
 
-LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const Export* exported) {
+LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const Client& client) {
   const auto [place, inserted] = holders_.try_emplace(session);
   Holder& holder = place->second;
   if (inserted) holder.floor = holder.lease = ++last_lease_;
-  holder.exported = exported;
+  holder.exported = client.exported;
+  holder.knows_exclusive = client.knows_exclusive;
+  if (!client.right.empty()) holder.conduct = conduct_of(client.right);
   // Who comes and goes too fast to be cut has not answered either.
   const auto asked_twice = [&](const auto& item) {
     return item.second.sent_again && late(holder, item.second, now);
@@ -35,23 +37,81 @@ LeaseTable::Terms LeaseTable::attach(SessionNumber session, TimePoint now, const
       sent.sent_again = true;
       sent.there = false;
     }
-  if (holder.refused || lost) {
-    if (now - holder.last_cut >= limits_.cuts_kept) holder.cuts = 0;
-    holder.refused = holder.cuts >= limits_.cuts_max;
-  }
-  if (holder.exclusive_lost != 0)
-    (void)send(session, holder, {.items = {}, .exclusive_over = std::exchange(holder.exclusive_lost, 0)}, {},
-               now);
+  const std::uint64_t exclusive_lost = std::exchange(holder.exclusive_lost, 0);
+  if (exclusive_lost != 0)
+    (void)send(session, holder, {.items = {}, .exclusive_over = exclusive_lost}, {}, now);
   holder.gone_since.reset();
-  holder.presumed_dead = holder.cut_as_dead = false;
-  return {.floor = holder.floor, .leases = !holder.refused};
+  holder.heard = kNever;
+  holder.presumed_dead = holder.cut_as_dead = holder.cut_as_silent = false;
+  return {.floor = holder.floor, .exclusive_over = exclusive_lost};
 }
 
+std::shared_ptr<LeaseTable::Conduct> LeaseTable::conduct_of(const std::string& right) {
+  std::shared_ptr<Conduct>& conduct = conducts_[right];
+  if (!conduct) conduct = std::make_shared<Conduct>();
+  return conduct;
+}
+
+// A client can have as many sessions and keys as it likes: what counts is the right that let it in.
 void LeaseTable::cut(Holder& holder, TimePoint now) const {
-  if (now - holder.last_cut >= limits_.cuts_kept) holder.cuts = 0;
-  ++holder.cuts;
-  holder.last_cut = now;
   holder.cut = true;
+  if (now - holder.conduct->last >= limits_.barred_again) *holder.conduct = {};
+  ++holder.conduct->cuts;
+  bar(*holder.conduct, now);
+}
+
+void LeaseTable::note_silence(Holder& holder, TimePoint now) const {
+  if (holder.presumed_dead || holder.awaited) return;
+  if (now - holder.conduct->last >= limits_.barred_again) *holder.conduct = {};
+  holder.conduct->last = now;
+  if (++holder.conduct->silences > limits_.silences_max) bar(*holder.conduct, now);
+}
+
+void LeaseTable::bar(Conduct& conduct, TimePoint now) const {
+  conduct.last = now;
+  conduct.barred = true;
+  conduct.barred_until = now + (conduct.cuts > 1 ? limits_.barred_again : limits_.barred_first);
+}
+
+void LeaseTable::forgive(TimePoint now) {
+  for (auto& [session, holder] : holders_)
+    if (holder.conduct->barred && now >= holder.conduct->barred_until) holder.conduct->barred = false;
+  std::erase_if(conducts_, [&](const auto& item) {
+    return item.second.use_count() == 1 && now - item.second->last >= limits_.barred_again;
+  });
+}
+
+void LeaseTable::await(SessionNumber session, TimePoint now, const Export* exported) {
+  Holder& holder = holders_[session];
+  holder.floor = holder.lease = ++last_lease_;
+  holder.exported = exported;
+  holder.awaited = true;
+  holder.gone_since = now;
+  holder.blanket = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now).number;
+}
+
+bool LeaseTable::awaits(const Export* exported) const {
+  return std::ranges::any_of(holders_, [&](const auto& item) {
+    return item.second.awaited && item.second.blanket != 0 && item.second.exported == exported;
+  });
+}
+
+std::vector<SessionNumber> LeaseTable::trusting(TimePoint now) const {
+  std::vector<SessionNumber> sessions;
+  for (const auto& [session, holder] : holders_)
+    if (!holder.sent.empty() && !over(holder, now)) sessions.push_back(session);
+  return sessions;
+}
+
+std::vector<SessionNumber> LeaseTable::asked() const {
+  std::vector<SessionNumber> sessions;
+  for (const auto& [session, holder] : holders_)
+    if (!holder.gone_since && !holder.sent.empty()) sessions.push_back(session);
+  return sessions;
+}
+
+void LeaseTable::note_heard(SessionNumber session, TimePoint at) {
+  if (const auto found = holders_.find(session); found != holders_.end()) found->second.heard = at;
 }
 
 // A client that did not answer before is not waited for as long as it likes once more. What it was told it
@@ -76,9 +136,9 @@ std::vector<LeaseTable::Push> LeaseTable::unanswered(SessionNumber session) cons
   return pushes;
 }
 
-void LeaseTable::disconnect(SessionNumber session, TimePoint now) {
+void LeaseTable::disconnect(SessionNumber session, TimePoint last_heard) {
   const auto found = holders_.find(session);
-  if (found != holders_.end() && !found->second.gone_since) found->second.gone_since = now;
+  if (found != holders_.end() && !found->second.gone_since) found->second.gone_since = last_heard;
 }
 
 std::vector<LeaseTable::ChangeId> LeaseTable::presume_dead(SessionNumber session, TimePoint now) {
@@ -110,23 +170,26 @@ void LeaseTable::clear(SessionNumber session, Holder& holder, std::vector<Change
                   .logs_running = holder.logs_running,
                   .log_at = holder.log_at,
                   .gone_since = holder.gone_since,
+                  .heard = holder.heard,
                   .presumed_dead = holder.presumed_dead,
                   .cut_as_dead = holder.cut_as_dead,
+                  .cut_as_silent = holder.cut_as_silent,
+                  .awaited = holder.awaited,
+                  .knows_exclusive = holder.knows_exclusive,
                   .exported = holder.exported,
-                  .cuts = holder.cuts,
-                  .last_cut = holder.last_cut,
-                  .refused = holder.refused};
+                  .conduct = holder.conduct};
 }
 
 // ---------------------------------------------------------------- what sessions are told
 
 LeaseTable::Grant LeaseTable::grant(SessionNumber session, std::string_view handle, Of of) {
   const auto found = holders_.find(session);
-  if (found == holders_.end() || found->second.refused || found->second.presumed_dead) return Grant::kNone;
+  if (!granting_ || found == holders_.end() || found->second.presumed_dead) return Grant::kNone;
   Holder& holder = found->second;
   const Key key = of == Of::kNode ? node_key(handle) : names_key(handle);
   if (being_changed_by_others(key, session) || exclusive_of_another(session, handle))
     return Grant::kBeingChanged;
+  if (holder.conduct->barred) return Grant::kNone;
   if (const auto known = holder.young.find(key); known != holder.young.end()) {
     known->second = Interest::kWhole;
     return Grant::kLease;
@@ -231,6 +294,33 @@ bool LeaseTable::over(const Holder& holder, TimePoint now) const {
   return holder.presumed_dead && holder.logs_running == 0 && now - holder.log_at >= kLogPauseMax;
 }
 
+// A client that is away stops using exclusiveness before it stops using leases, if it knows of that. What it
+// has sent is done first, as far as it comes without a pause.
+bool LeaseTable::exclusive_over(const Holder& holder, TimePoint now) const {
+  if (over(holder, now)) return true;
+  if (!holder.gone_since || !holder.knows_exclusive) return false;
+  return now - *holder.gone_since >= limits_.exclusive + limits_.exclusive_slack &&
+         holder.logs_running == 0 && now - holder.log_at >= kLogPauseMax;
+}
+
+void LeaseTable::lose_exclusive(SessionNumber session, Holder& holder, std::vector<ChangeId>& released) {
+  holder.exclusive_lost = std::max(holder.exclusive_lost, exclusive_.number(session));
+  if (holder.recall != 0)
+    std::ranges::copy(answered(session, holder.recall), std::back_inserter(released));
+  else
+    (void)exclusive_.end(session);
+}
+
+// A client that is away keeps what nobody else wants.
+bool LeaseTable::concerned(SessionNumber session, const Holder& holder, const std::vector<Key>& keys,
+                           const Export* exported) const {
+  if (holder.blanket != 0 && holder.exported == exported) return true;
+  return std::ranges::any_of(keys, [&](Key key) {
+    return holder.young.contains(key) || holder.old.contains(key) || holder.of.contains(key) ||
+           exclusive_.holder(key) == session;
+  });
+}
+
 LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<NodeChange>& changes,
                                            TimePoint now, const Export* exported, From from) {
   Begun begun;
@@ -246,8 +336,7 @@ LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<N
   for (auto& [session, holder] : holders_) {
     if (session == by) continue;
     if (over(holder, now)) {
-      if (!holder.young.empty() || !holder.old.empty() || !holder.sent.empty())
-        clear(session, holder, begun.released);
+      if (concerned(session, holder, change.keys, exported)) clear(session, holder, begun.released);
       continue;
     }
     std::vector<Key> keys;
@@ -257,7 +346,7 @@ LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<N
       if (const auto sent = holder.of.find(key); sent != holder.of.end())
         change.waits_for.insert(sent->second);
     if (holder.blanket != 0 && holder.exported == exported) change.waits_for.insert(holder.blanket);
-    const std::uint64_t recalling = recall_for(session, holder, change.keys, now, begun.pushes);
+    const std::uint64_t recalling = recall_for(session, holder, change.keys, now, begun);
     if (recalling != 0 && waits_for_exclusive) change.waits_for.insert(recalling);
   }
   wait(std::move(change), begun);
@@ -311,7 +400,7 @@ LeaseTable::Told LeaseTable::anything_changed(const std::function<bool(SessionNu
                                               TimePoint now) {
   Told told;
   for (auto& [session, holder] : holders_)
-    if (!holder.refused && concerned(session)) take_back_all(session, holder, now, told.pushes);
+    if (concerned(session)) take_back_all(session, holder, now, told.pushes);
   return told;
 }
 
@@ -355,39 +444,49 @@ std::vector<LeaseTable::ChangeId> LeaseTable::answered(SessionNumber session, st
 
 LeaseTable::Overdue LeaseTable::expire(TimePoint now) {
   Overdue overdue;
-  for (auto& [session, holder] : holders_) {
-    if (holder.presumed_dead && !holder.cut_as_dead && over(holder, now)) {
-      holder.cut_as_dead = true;
-      overdue.dead.push_back(session);
-    }
-    if (holder.full && holder.retiring == 0) {
-      holder.full = false;
-      holder.floor = holder.lease;
-      const Push& push = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now);
-      holder.retiring = push.number;
-      overdue.pushes.push_back(push);
-      // Its client uses none of it any more: what it knew of the names may have been told under those leases.
-      if (exclusive_.holds(session)) (void)recall(session, holder, now, overdue.pushes);
-    }
-    if (holder.sent.empty()) continue;
-    if (over(holder, now)) {
-      clear(session, holder, overdue.released);
-      continue;
-    }
-    std::vector<std::uint64_t> ended;
-    for (const auto& [number, sent] : holder.sent)
-      if (sent.trusted_until <= now) ended.push_back(number);
-    for (const std::uint64_t number : ended)
-      std::ranges::copy(answered(session, number), std::back_inserter(overdue.released));
-    if (holder.sent.empty()) continue;
-    const bool due =
-        std::ranges::any_of(holder.sent, [&](const auto& item) { return late(holder, item.second, now); });
-    if (!holder.gone_since && due && !holder.cut && !holder.refused) {
-      cut(holder, now);
-      overdue.to_cut.push_back(session);
-    }
-  }
+  forgive(now);
+  for (auto& [session, holder] : holders_) expire(session, holder, now, overdue);
+  std::erase_if(holders_, [](const auto& item) { return item.second.awaited && item.second.sent.empty(); });
   return overdue;
+}
+
+void LeaseTable::expire(SessionNumber session, Holder& holder, TimePoint now, Overdue& overdue) {
+  if (holder.presumed_dead && !holder.cut_as_dead && over(holder, now)) {
+    holder.cut_as_dead = true;
+    overdue.dead.push_back(session);
+  }
+  if (holder.full && holder.retiring == 0) {
+    holder.full = false;
+    holder.floor = holder.lease;
+    const Push& push = send(session, holder, {.items = {}, .floor = holder.floor}, {}, now);
+    holder.retiring = push.number;
+    overdue.pushes.push_back(push);
+    // Its client uses none of it any more: what it knew of the names may have been told under those leases.
+    if (exclusive_.holds(session)) (void)recall(session, holder, now, overdue.pushes);
+  }
+  if (holder.sent.empty()) return;
+  if (over(holder, now)) {
+    note_silence(holder, now);
+    return clear(session, holder, overdue.released);
+  }
+  if (holder.recall != 0 && exclusive_over(holder, now)) {
+    note_silence(holder, now);
+    lose_exclusive(session, holder, overdue.released);
+  }
+  std::vector<std::uint64_t> ended;
+  for (const auto& [number, sent] : holder.sent)
+    if (sent.trusted_until <= now) ended.push_back(number);
+  for (const std::uint64_t number : ended)
+    std::ranges::copy(answered(session, number), std::back_inserter(overdue.released));
+  if (holder.sent.empty() || holder.gone_since || holder.cut) return;
+  if (silent(holder, now)) {
+    if (!std::exchange(holder.cut_as_silent, true)) overdue.silent.push_back(session);
+    return;
+  }
+  if (std::ranges::none_of(holder.sent, [&](const auto& item) { return late(holder, item.second, now); }))
+    return;
+  cut(holder, now);
+  overdue.to_cut.push_back(session);
 }
 
 std::size_t LeaseTable::interests(SessionNumber session) const {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -55,9 +56,17 @@ struct LeaseLimits {
   Duration recall_patience = std::chrono::seconds(60);
   // How long nobody gets exclusively what somebody has had and others have asked for.
   Duration contested_for = std::chrono::seconds(10);
-  // Whose connection was cut this often gets no leases before so much time has passed since.
-  unsigned cuts_max = 2;
-  Duration cuts_kept = std::chrono::minutes(10);
+  // A client uses exclusiveness only so long after the newest packet that it knows to have arrived.
+  Duration exclusive = std::chrono::seconds(2);
+  Duration exclusive_slack = std::chrono::milliseconds(250);
+  // After that time without a packet from a client that is asked for exclusiveness its connection is cut.
+  Duration silence = std::chrono::seconds(2);
+  // A right whose client let a push time out gets no leases for so long; the second time within the longer
+  // time it gets none for that time.
+  Duration barred_first = std::chrono::minutes(1);
+  Duration barred_again = std::chrono::minutes(10);
+  // A client that falls silent may have crashed or sleep: only more of them within the longer time count.
+  unsigned silences_max = 4;
   std::size_t interests_per_session = 1'000'000;  // about 50 bytes each
   std::size_t interests_total = 8'000'000;
   std::size_t pushes_per_session = 1024;  // unanswered; beyond, all is taken back at once
@@ -89,14 +98,34 @@ class LeaseTable {
 
   struct Terms {
     std::uint64_t floor = 0;
-    bool leases = true;  // false: it has lost them for not giving them back
+    std::uint64_t exclusive_over = 0;  // not 0: what of its exclusiveness ended while it was away
+  };
+  struct Client {
+    const Export* exported = nullptr;
+    std::string right = {};        // what let it in; empty: one of its own
+    bool knows_exclusive = false;  // that exclusiveness ends sooner than leases (LeaseLimits::exclusive)
   };
   // The session has (again) a connection. Returns what to tell; pushes that were not answered are to be sent
   // again (unanswered()), and there is patience for their answers once more.
-  Terms attach(SessionNumber session, TimePoint now, const Export* exported = nullptr);
+  Terms attach(SessionNumber session, TimePoint now, const Client& client);
+  Terms attach(SessionNumber session, TimePoint now, const Export* exported = nullptr) {
+    return attach(session, now, Client{.exported = exported});
+  }
   [[nodiscard]] std::vector<Push> unanswered(SessionNumber session) const;
-  // Its connection is gone: it trusts what it has until its lease is over.
-  void disconnect(SessionNumber session, TimePoint now);
+  // Its connection is gone, over which it was `last_heard`: it trusts what it has until its lease is over.
+  void disconnect(SessionNumber session, TimePoint last_heard);
+  // Sessions that have a connection and owe answers; of these note_heard() tells when they were last heard.
+  // (A session of which it never does is never silent.)
+  [[nodiscard]] std::vector<SessionNumber> asked() const;
+  void note_heard(SessionNumber session, TimePoint at);
+  // A session of the server process before, of which nobody knows what it trusts: all changes on its export
+  // wait until end(), or until its lease is over.
+  void await(SessionNumber session, TimePoint now, const Export* exported);
+  [[nodiscard]] bool awaits(const Export* exported) const;
+  // The server ends: from here on nobody is granted anything.
+  void grant_nothing() { granting_ = false; }
+  // Sessions that owe answers and whose leases are not over.
+  [[nodiscard]] std::vector<SessionNumber> trusting(TimePoint now) const;
   // Whoever had it says that nobody trusts anything of it any more. What it has sent is done first, as far as
   // it comes without a pause. Returns the changes that may go on.
   [[nodiscard]] std::vector<ChangeId> presume_dead(SessionNumber session, TimePoint now);
@@ -169,8 +198,10 @@ class LeaseTable {
 
   struct Overdue {
     std::vector<SessionNumber> to_cut;  // connected, but do not answer: their connections must end
-    std::vector<SessionNumber> dead;    // presumed, and not waited for any longer: the same, should they live
-    std::vector<Push> pushes;           // older generations taken back for want of room
+    std::vector<SessionNumber>
+        silent;  // the same; they were not heard either, and nothing is held against them
+    std::vector<SessionNumber> dead;  // presumed, and not waited for any longer: the same, should they live
+    std::vector<Push> pushes;         // older generations taken back for want of room
     std::vector<ChangeId> released;
   };
   [[nodiscard]] Overdue expire(TimePoint now);
@@ -194,6 +225,14 @@ class LeaseTable {
     bool there = false;                // who got it has been heard since
     TimePoint trusted_until = kNever;  // not even a client that never answers uses it longer
   };
+  // Of a right: what its clients have done. Shared by its sessions.
+  struct Conduct {
+    unsigned cuts = 0;
+    unsigned silences = 0;
+    TimePoint last{};
+    TimePoint barred_until{};
+    bool barred = false;  // as of the last look at the time
+  };
   struct Holder {
     std::uint64_t lease = 0;  // of the younger generation
     std::uint64_t floor = 0;
@@ -206,16 +245,18 @@ class LeaseTable {
     std::uint64_t recall = 0;                   // the push that takes its exclusiveness back
     std::uint64_t exclusive_lost = 0;           // what ended while it was away: to be told
     unsigned logs_running = 0;
-    TimePoint log_at{};  // when something was last seen of its log
-    std::optional<TimePoint> gone_since;
-    bool presumed_dead = false;  // until it comes back
+    TimePoint log_at{};                   // when something was last seen of its log
+    std::optional<TimePoint> gone_since;  // when it was last heard
+    TimePoint heard = kNever;             // while it has a connection; kNever: nobody measures it
+    bool presumed_dead = false;           // until it comes back
     bool cut_as_dead = false;
+    bool cut_as_silent = false;
+    bool awaited = false;  // of the server process before
+    bool knows_exclusive = false;
     const Export* exported = nullptr;
-    unsigned cuts = 0;
-    TimePoint last_cut{};
-    bool refused = false;  // gets no leases: was cut too often
-    bool cut = false;      // did not answer: gets nothing back when it comes again
-    bool full = false;     // wants its older generation taken back
+    std::shared_ptr<Conduct> conduct = std::make_shared<Conduct>();
+    bool cut = false;   // did not answer: gets nothing back when it comes again
+    bool full = false;  // wants its older generation taken back
   };
   struct Change {
     SessionNumber by = 0;
@@ -230,8 +271,19 @@ class LeaseTable {
   [[nodiscard]] bool make_room(Holder& holder);
   void lose(SessionNumber session, Holder& holder, TimePoint now);
   void cut(Holder& holder, TimePoint now) const;
+  void note_silence(Holder& holder, TimePoint now) const;
+  void bar(Conduct& conduct, TimePoint now) const;
+  void expire(SessionNumber session, Holder& holder, TimePoint now, Overdue& overdue);
+  void forgive(TimePoint now);
   [[nodiscard]] bool late(const Holder& holder, const Sent& sent, TimePoint now) const;
   [[nodiscard]] bool over(const Holder& holder, TimePoint now) const;
+  [[nodiscard]] bool exclusive_over(const Holder& holder, TimePoint now) const;
+  // Its exclusiveness is over while it is away; it is told when it comes back.
+  void lose_exclusive(SessionNumber session, Holder& holder, std::vector<ChangeId>& released);
+  [[nodiscard]] bool silent(const Holder& holder, TimePoint now) const;
+  [[nodiscard]] bool concerned(SessionNumber session, const Holder& holder, const std::vector<Key>& keys,
+                               const Export* exported) const;
+  [[nodiscard]] std::shared_ptr<Conduct> conduct_of(const std::string& right);
   // What `holder` must be told; its interests end.
   [[nodiscard]] std::vector<NodeChange> take_back(Holder& holder, const std::vector<NodeChange>& changes,
                                                   std::vector<Key>& keys);
@@ -243,9 +295,10 @@ class LeaseTable {
   std::uint64_t recall(SessionNumber session, Holder& holder, TimePoint now, std::vector<Push>& pushes);
   // The push to wait for before these keys are looked at; 0: none.
   std::uint64_t recall_for(SessionNumber session, Holder& holder, const std::vector<Key>& keys, TimePoint now,
-                           std::vector<Push>& pushes);
+                           Begun& begun);
   // Nobody else knows or changes anything of it.
   [[nodiscard]] bool free_for(SessionNumber session, std::string_view directory, TimePoint now) const;
+  void end_leases_of_absent(SessionNumber but, std::string_view directory, TimePoint now);
   void wait(Change change, Begun& begun);
   void release(std::uint64_t push, std::vector<ChangeId>& released);
 
@@ -256,7 +309,9 @@ class LeaseTable {
   std::uint64_t last_lease_;
   std::uint64_t last_push_ = 0;
   std::uint64_t last_change_ = 0;
+  bool granting_ = true;
   ExclusiveTable exclusive_;
+  std::map<std::string, std::shared_ptr<Conduct>> conducts_;  // by right
   std::map<SessionNumber, Holder> holders_;
   std::unordered_map<std::uint64_t, Change> changes_;                      // by ChangeId
   std::unordered_multimap<Key, SessionNumber> changing_;                   // by whom

@@ -34,6 +34,18 @@ bool LeaseTable::free_for(SessionNumber session, std::string_view directory, Tim
   });
 }
 
+// Should they come back they must not trust what the new holder changes before it has told anybody.
+void LeaseTable::end_leases_of_absent(SessionNumber but, std::string_view directory, TimePoint now) {
+  const std::vector<Key> keys = keys_of({.handle = std::string(directory), .entries = true});
+  for (auto& [session, holder] : holders_) {
+    if (session == but || !over(holder, now)) continue;
+    if (std::ranges::none_of(keys, [&](Key key) { return find(holder, key) != nullptr; })) continue;
+    holder.young.clear();
+    holder.old.clear();
+    holder.floor = holder.lease = ++last_lease_;
+  }
+}
+
 std::uint64_t LeaseTable::exclusive_number(SessionNumber session,
                                            std::span<const std::string_view> directories) const {
   if (!exclusive_.holds(session) || exclusive_.recalling(session)) return 0;
@@ -48,10 +60,12 @@ std::uint64_t LeaseTable::grant_exclusive(SessionNumber session,
   const auto found = holders_.find(session);
   if (found == holders_.end()) return 0;
   const Holder& holder = found->second;
-  if (holder.refused || holder.cut || holder.gone_since || holder.blanket != 0) return 0;
+  if (!granting_ || holder.conduct->barred || holder.cut || holder.gone_since || holder.blanket != 0)
+    return 0;
   if (exclusive_.recalling(session)) return 0;
   const auto is_free = [&](std::string_view directory) { return free_for(session, directory, now); };
   if (!std::ranges::all_of(directories, is_free)) return 0;
+  for (const std::string_view directory : directories) end_leases_of_absent(session, directory, now);
   for (const std::string_view directory : directories)
     if (!exclusive_.grant(session, node_key(directory))) return 0;
   return exclusive_.number(session);
@@ -68,15 +82,18 @@ std::uint64_t LeaseTable::recall(SessionNumber session, Holder& holder, TimePoin
 }
 
 std::uint64_t LeaseTable::recall_for(SessionNumber session, Holder& holder, const std::vector<Key>& keys,
-                                     TimePoint now, std::vector<Push>& pushes) {
+                                     TimePoint now, Begun& begun) {
   if (!exclusive_.holds(session)) return 0;
-  std::uint64_t push = 0;
+  bool wanted = false;
   for (const Key key : keys) {
     if (exclusive_.holder(key) != session) continue;
     exclusive_.contest(key, now);
-    push = recall(session, holder, now, pushes);
+    wanted = true;
   }
-  return push;
+  if (!wanted) return 0;
+  if (!exclusive_over(holder, now)) return recall(session, holder, now, begun.pushes);
+  lose_exclusive(session, holder, begun.released);
+  return 0;
 }
 
 LeaseTable::Begun LeaseTable::begin_look(SessionNumber by, std::span<const std::string_view> directories,
@@ -89,11 +106,7 @@ LeaseTable::Begun LeaseTable::begin_look(SessionNumber by, std::span<const std::
   if (keys.empty()) return begun;
   for (auto& [session, holder] : holders_) {
     if (session == by || !exclusive_.holds(session)) continue;
-    if (over(holder, now)) {
-      clear(session, holder, begun.released);
-      continue;
-    }
-    if (const std::uint64_t push = recall_for(session, holder, keys, now, begun.pushes); push != 0)
+    if (const std::uint64_t push = recall_for(session, holder, keys, now, begun); push != 0)
       look.waits_for.insert(push);
   }
   wait(std::move(look), begun);
@@ -121,6 +134,16 @@ void LeaseTable::note_there(SessionNumber session, std::uint64_t push) {
   if (found == holders_.end()) return;
   if (const auto sent = found->second.sent.find(push); sent != found->second.sent.end())
     sent->second.there = true;
+}
+
+// A client that is there is heard within a round trip: its transport acknowledges the push by itself.
+bool LeaseTable::silent(const Holder& holder, TimePoint now) const {
+  if (holder.heard == kNever) return false;
+  return std::ranges::any_of(holder.sent, [&](const auto& item) {
+    const Sent& sent = item.second;
+    const Duration patience = sent.push.exclusive_over != 0 ? limits_.silence : limits_.patience;
+    return now - std::max(holder.heard, sent.at) >= patience;
+  });
 }
 
 // Who has much to send first is given time as long as it is at it. What holds up a LOG may be somebody else.

@@ -42,6 +42,7 @@ std::string to_toml(const ServerStatus& status) {
   for (const std::string& address : status.listen) out << toml::value<std::string>(address) << ", ";
   out << "]\n";
   add(out, "sandbox", status.sandbox);
+  if (status.grace_until_unix_s != 0) out << "grace_until = " << status.grace_until_unix_s << '\n';
   for (const ServerStatus::Exported& exported : status.exports) {
     out << "\n[[export]]\n";
     add(out, "name", exported.name);
@@ -64,6 +65,7 @@ ServerStatus read_server(TomlReader& reader) {
   ServerStatus status;
   status.pid = static_cast<pid_t>(reader.integer("pid", 1, INT32_MAX).value_or(0));
   status.sandbox = reader.text("sandbox").value_or("");
+  status.grace_until_unix_s = reader.integer("grace_until", 0, INT64_MAX).value_or(0);
   for (const auto& item : reader.texts("listen")) status.listen.push_back(item.text);
   for (TomlReader& entry : reader.tables("export"))
     status.exports.push_back(

@@ -29,6 +29,8 @@ struct ServerStatus {
   std::vector<std::string> listen;
   std::vector<Exported> exports;
   std::vector<ConnectedClient> clients;
+  // After a crash changes may wait so long for mounts that were there before; 0: they do not.
+  std::int64_t grace_until_unix_s = 0;
 };
 
 // This server's own; removed with the object.

@@ -78,6 +78,7 @@ class ChannelOverUdp final : public Channel {
   [[nodiscard]] ChannelStats stats() const override { return status_.stats(); }
   [[nodiscard]] bool connected() const override { return status_.connected(); }
   [[nodiscard]] TimePoint confirmed() const override { return status_.confirmed(); }
+  void speak_often(bool often) override;
   void change_outage_policy(OutagePolicy policy) override;
   void share_with(std::uint64_t flows) override;
   [[nodiscard]] Result<std::unique_ptr<Channel>> open_lane() override;
@@ -115,6 +116,7 @@ class ChannelOverUdp final : public Channel {
   }
   void publish_stats(bool connected);
   void note_confirmed();
+  void keep_heard();
   void answer_push(wire::ExchangeId exchange, std::uint64_t number, const schema::Reply& answer);
   [[nodiscard]] TimePoint owed_since(TimePoint now) const;
 
@@ -150,6 +152,9 @@ class ChannelOverUdp final : public Channel {
   std::uint64_t reconnects_ = 0;
   std::uint64_t connections_ = 0;  // made: a push may come before the attach is answered
   std::uint64_t flows_ = 1;        // that share what one would have
+  Duration lease_{};               // of the newest attach; zero: there are none
+  Duration exclusive_{};
+  bool speaks_often_ = false;
 
   std::atomic<std::size_t> address_ = 0;  // index of the server address in use
   std::atomic<unsigned> lanes_opened_ = 0;
@@ -336,10 +341,9 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
   state_since_ = now;
   pause_ = kPauseMin;
   status_.note_attached(reply.attach());
-  // While a lease lasts the server must hear from us in time, whether we want something or not.
-  if (reply.attach().lease_ms() > 0)
-    secure_->connection().keep_alive_at_least_every(std::chrono::milliseconds(reply.attach().lease_ms()) /
-                                                    kKeepAlivesPerLease);
+  lease_ = std::chrono::milliseconds(reply.attach().lease_ms());
+  exclusive_ = std::chrono::milliseconds(reply.attach().exclusive_ms());
+  keep_heard();
   if (admission_.ever_let_in()) {
     ++reconnects_;
     if (events_.reattached) events_.reattached(reply.attach());
@@ -348,6 +352,20 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
   if (!reply.attach().resumed()) ++sessions_;
   calls_.start_all(secure_->connection(), reply.attach().resumed());
   publish_stats(true);
+}
+
+// While a lease lasts the server must hear from us in time, whether we want something or not.
+void ChannelOverUdp::keep_heard() {
+  const bool short_one = speaks_often_ && exclusive_ > Duration::zero();
+  const Duration lasts = short_one ? std::min(lease_, exclusive_) : lease_;
+  if (lasts > Duration::zero()) secure_->connection().keep_alive_at_least_every(lasts / kKeepAlivesPerLease);
+}
+
+void ChannelOverUdp::speak_often(bool often) {
+  reactor_->post([this, often] {
+    speaks_often_ = often;
+    if (state_ == State::kReady && connection() != nullptr) keep_heard();
+  });
 }
 
 void ChannelOverUdp::handle_pushed(const transport::RequestArrived& arrived) {

@@ -75,6 +75,9 @@ class Channel : public Caller {
   // When the newest packet left that is known to have arrived at the server; what left before it may still be
   // lost. TimePoint::min(): nothing is known.
   [[nodiscard]] virtual TimePoint confirmed() const = 0;
+  // The server hears from us as often as exclusiveness needs, which lasts for less time than leases; or only
+  // as often as these need.
+  virtual void speak_often(bool often) = 0;
   virtual void change_outage_policy(OutagePolicy policy) = 0;
   // It is one of `flows` connections that have together what one would have beside others (lanes.h).
   virtual void share_with(std::uint64_t flows) = 0;

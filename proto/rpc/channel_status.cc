@@ -60,6 +60,7 @@ void ChannelStatus::note_attached(const schema::AttachReply& reply) {
 }
 
 void ChannelStatus::note_refused(const Error& refusal) {
+  confirmed_ = TimePoint::min();  // nothing rests on a right that has ended
   const std::lock_guard lock(mutex_);
   refusal_ = refusal;
 }

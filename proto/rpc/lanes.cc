@@ -43,6 +43,7 @@ class ChannelWithLanes final : public Channel {
   [[nodiscard]] ChannelStats stats() const override;
   [[nodiscard]] bool connected() const override { return main_->channel->connected(); }
   [[nodiscard]] TimePoint confirmed() const override { return main_->channel->confirmed(); }
+  void speak_often(bool often) override { main_->channel->speak_often(often); }
   void change_outage_policy(OutagePolicy policy) override;
   void share_with(std::uint64_t flows) override { main_->channel->share_with(flows); }
   [[nodiscard]] Result<std::unique_ptr<Channel>> open_lane() override { return main_->channel->open_lane(); }

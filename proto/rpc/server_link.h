@@ -23,6 +23,7 @@ struct ServerLink {
   std::size_t socket = 0;
   ClientRoute<Route> route;
   Peer peer;
+  std::shared_ptr<std::atomic<TimePoint>> heard = std::make_shared<std::atomic<TimePoint>>();  // peer's
   IncomingCalls incoming;
   BulkTurns bulk;
   OutgoingCalls outgoing;

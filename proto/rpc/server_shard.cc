@@ -194,6 +194,9 @@ void ServerShard::process_marked() {
 }
 
 void ServerShard::process(ServerLink& link, TimePoint now) {
+  // Before it is acknowledged: a client trusts leases for a time after what it knows to have arrived.
+  if (link.secure->established())
+    link.heard->store(link.secure->connection().last_received(), std::memory_order_release);
   handle_events(link, now);
   note_memory(link);
   judge(link, now);
@@ -276,7 +279,8 @@ void ServerShard::note_proven(ServerLink& link) {
 
 void ServerShard::welcome(ServerLink& link, TimePoint now) {
   note_proven(link);  // it has answered what only it was told; it may have moved since
-  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.trusted().to.to_string()};
+  link.peer = {link.id, link.secure->peer_fingerprint(), link.route.trusted().to.to_string(), link.heard};
+  link.heard->store(now);
   link.announced = true;
   link.trace = PathTrace::open_if_wanted("server", now);
   link.attach_by = now + commons_.options.attach_patience;

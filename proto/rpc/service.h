@@ -1,6 +1,7 @@
 // What the network sees of a server: calls come in, each is answered once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "proto/base/result.h"
 #include "proto/base/shared_bytes.h"
 #include "proto/base/strong_int.h"
+#include "proto/base/time.h"
 #include "proto/crypto/identity.h"
 #include "proto/rpc/caller.h"
 #include "proto/schema/tusk.pb.h"
@@ -23,6 +25,12 @@ struct Peer {
   ConnectionId connection;
   crypto::Fingerprint key;  // of the client's identity
   std::string address;      // at the time of the handshake, for logs: "192.0.2.7:40112"
+  // When the newest authenticated packet came; the network thread writes it before it acknowledges the
+  // packet. It is final once handle_disconnect() runs. nullptr: nobody measures it.
+  std::shared_ptr<const std::atomic<TimePoint>> heard = {};
+
+  // `otherwise`: where nobody measures it.
+  [[nodiscard]] TimePoint last_heard(TimePoint otherwise) const { return heard ? heard->load() : otherwise; }
 };
 
 // One call to be answered. Answer from any thread, exactly once; dropping it unanswered answers

@@ -38,6 +38,7 @@ Result<std::unique_ptr<rpc::Channel>> connect(const rpc::MountUrl& url, const cr
   options.attach.set_session(std::string(as_text(session)));
   options.attach.set_client_name("idle");
   options.attach.set_version(1);
+  options.attach.set_knows_exclusive_ms(true);
   options.attach.set_leases(true);  // as mounts do, which must be heard of more often for that
   return rpc::Channel::connect(std::move(options));
 }

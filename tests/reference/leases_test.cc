@@ -59,6 +59,7 @@ class LeaseClient {
     attach.set_version(1);
     attach.set_identity_real(true);
     attach.set_leases(true);
+    attach.set_knows_exclusive_ms(true);
     clients_.add(caller_);
     const auto attached = caller_.attach(attach);
     EXPECT_TRUE(attached);

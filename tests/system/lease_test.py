@@ -249,5 +249,135 @@ class LeasesByInotify(Leases):
     watch = "inotify"
 
 
+class AcrossAnEnd(unittest.TestCase):
+    """The server or a mount ends without a word, and nobody reads what another has overwritten meanwhile."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="tusk-lease-")))
+        self.export = self.folder / "export"
+        self.export.mkdir()
+        self.wan = self.enterContext(Wan(rate="100mbit", delay="5ms"))
+        self.server = self.enterContext(Tuskd(self.wan, self.export))
+
+    def mounts(self, count):
+        return [self.enterContext(Mount(self.wan, self.server.url)) for _ in range(count)]
+
+    def warm(self, *mounts):
+        """All of them trust the file under a lease; it says "old"."""
+        (self.export / "file").write_text("old")
+        for _ in range(2):
+            for mount in mounts:
+                harness.wait_until_seen(mount.path / "file")
+                harness.wait_until(lambda: (mount.path / "file").read_text() == "old", COMMAND_SECONDS, "the file")
+
+    def stale_reads(self, reader, writer, text):
+        """Writes at one mount, and reads at the other for as long: what was read after the write had returned."""
+        done = threading.Event()
+        took = []
+
+        def write():
+            started = time.monotonic()
+            (writer.path / "file").write_text(text)
+            took.append(time.monotonic() - started)
+            done.set()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        slowest = 0
+        while not done.is_set():
+            started = time.monotonic()
+            (reader.path / "file").read_text()
+            slowest = max(slowest, time.monotonic() - started)
+            time.sleep(0.01)
+        thread.join()
+        stale = [got for _ in range(20) if (got := (reader.path / "file").read_text()) != text]
+        print(f"the write took {took[0]:.1f} s, the slowest read {slowest:.2f} s, stale {len(stale)}", file=sys.stderr)
+        return stale, took[0], slowest
+
+    def test_a_crash_of_the_server_shows_no_mount_what_another_has_overwritten(self):
+        reader, writer = self.mounts(2)
+        for round in range(3):
+            self.warm(reader, writer)
+            self.server.kill()
+            self.server.start()
+            # The one that writes comes back by that; the other has not noticed yet.
+            stale, took, _ = self.stale_reads(reader, writer, f"new {round}")
+            self.assertEqual(stale, [])
+            self.assertLess(took, LEASE + SOON)
+
+    def test_after_a_crash_mounts_read_while_changes_wait(self):
+        reader, gone = self.mounts(2)
+        self.warm(reader, gone)
+        for pid in gone.pids():
+            os.kill(pid, signal.SIGSTOP)  # it trusts what it has, and does not come back
+        self.server.kill()
+        self.server.start()
+        fresh, = self.mounts(1)
+        self.assertEqual((fresh.path / "file").read_text(), "old")
+        self.assertGreater(fresh.status()["grace_s"], 0)
+        self.assertIn("changes wait until", run_in(self.wan.ns_b, [
+            harness.program("tuskd"), "clients", "--state-dir", self.server.folder / "state"], COMMAND_SECONDS).stdout)
+        stale, took, slowest = self.stale_reads(reader, fresh, "new")
+        for pid in gone.pids():
+            os.kill(pid, signal.SIGCONT)
+        self.assertEqual(stale, [])
+        self.assertGreater(took, LEASE / 2, "the lease of the one that is gone")
+        self.assertLess(took, LEASE + SOON)
+        self.assertLess(slowest, SOON)
+        self.assertEqual(fresh.status()["grace_s"], 0)
+        self.assertEqual((gone.path / "file").read_text(), "new")
+
+    def test_after_a_crash_a_local_change_is_seen_as_soon_as_the_mount_is_back(self):
+        reader, = self.mounts(1)
+        self.warm(reader)
+        self.server.kill()
+        (self.export / "file").write_text("newer")
+        self.server.start()
+        took = seconds_until(lambda: (reader.path / "file").read_text() == "newer")
+        print(f"a local change during a crash: seen after {took:.1f} s", file=sys.stderr)
+        self.assertLess(took, LEASE / 2 + 1, "a mount speaks every half lease")
+
+    def test_a_clean_restart_lets_nobody_wait(self):
+        reader, writer = self.mounts(2)
+        self.warm(reader, writer)
+        self.server.stop()
+        self.server.start()
+        stale, took, _ = self.stale_reads(reader, writer, "new")
+        self.assertEqual(stale, [])
+        self.assertLess(took, SOON)
+
+    def test_a_mount_that_was_killed_costs_the_next_two_seconds(self):
+        (self.export / "file").write_text("old")
+        for what in ("idle", "busy"):
+            with self.subTest(what), Mount(self.wan, self.server.url) as dying:
+                if what == "busy":
+                    (dying.path / "made").write_text("x")
+                    harness.wait_until(lambda: (self.export / "made").exists(), COMMAND_SECONDS, "the file")
+                dying.kill()
+                started = time.monotonic()
+                with Mount(self.wan, self.server.url) as next_one:
+                    self.assertIn("file", os.listdir(next_one.path))
+                    self.assertEqual((next_one.path / "file").read_text(), "old")
+                    took = time.monotonic() - started
+                print(f"the first look after a mount that was {what} was killed: {took:.1f} s", file=sys.stderr)
+                self.assertLess(took, 2.25 + SOON)
+
+    def test_a_mount_that_was_silent_finds_what_nobody_wanted(self):
+        """And goes on by itself, after one question."""
+        sleeper, = self.mounts(1)
+        (sleeper.path / "made").write_text("x")
+        for pid in sleeper.pids():
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(3)  # longer than it may use what it has for itself
+        for pid in sleeper.pids():
+            os.kill(pid, signal.SIGCONT)
+        (sleeper.path / "one").write_text("x")
+        before = sleeper.status()["path"]["reconnects"]
+        for number in range(50):
+            (sleeper.path / f"more{number}").write_text("x")
+        self.assertEqual(before, 0)
+        self.assertEqual(len(os.listdir(sleeper.path)), 52)
+
+
 if __name__ == "__main__":
     harness.main(fuse=True)

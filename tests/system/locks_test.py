@@ -24,7 +24,7 @@ from harness import Mount, Tuskd, Wan, popen_in
 SOON = 30.0           # nothing but round trips and a busy machine
 RECOVERY_SECONDS = 90  # a client notices, comes back, and others have waited for it
 GRACE_SECONDS = 45      # what the server gives those who had locks before a restart
-LEFT_SECONDS = 90      # until a client that was killed is noticed to be away, and 30 s
+LEFT_SECONDS = 35  # C5; the server last heard from it up to 5 s before its end
 FULL = bool(os.environ.get("TUSK_FULL"))
 KINDS = ("flock", "fcntl")
 

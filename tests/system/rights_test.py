@@ -17,7 +17,7 @@ from harness import Mount, Tuskd, Wan, fuse_connection, popen_in, program, run_i
 
 END_SECONDS = 15  # the right lives for 3 s, the server looks every few seconds
 PROGRAM_SECONDS = 10
-LEASE = 10
+FELT_SECONDS = 2
 AGAIN_SECONDS = 40  # a refused client asks every 30 s
 USER, OTHER = 64123, 64124  # who need no names
 
@@ -47,8 +47,8 @@ class Rights(unittest.TestCase):
         with Mount(self.wan, token) as mount:
             (mount.path / "file").write_text("of the good times")
             wait_until(lambda: json.loads(self.status(mount, "--json"))["refused"], END_SECONDS, "a refusal")
-            # What is known is known as long as the lease lasts.
-            wait_until(lambda: self.listed(mount).returncode != 0, LEASE + PROGRAM_SECONDS, "the end of the lease")
+            # What is known under a lease, too.
+            wait_until(lambda: self.listed(mount).returncode != 0, FELT_SECONDS, "the end of what is cached")
             self.assertIn("Permission denied", self.listed(mount).stderr)
             text = self.status(mount)
             self.assertRegex(text, "refused: .*right")

@@ -91,6 +91,7 @@ void MountedExport::mount(ExportSetup setup, char session) {
   attach.set_read_only(setup.read_only);
   attach.set_identity_real(!setup.as_user);
   attach.set_leases(setup.leases);
+  attach.set_knows_exclusive_ms(setup.leases);
   pushes_->add(*caller_);
   const schema::AttachReply attached = must(caller_->attach(attach));
 

@@ -197,28 +197,233 @@ TEST_F(Leases, AClientMayBeBackBeforeItsOldConnectionIsGone) {
   const auto begun = change(node("file"));
   now += 4s;
   EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
-  EXPECT_TRUE(table.attach(kReader, now).leases);
+  (void)table.attach(kReader, now);
   now += 10'500ms;
   EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
 }
 
-TEST_F(Leases, AClientThatNeverAnswersHasLeasesTwice) {
-  for (const bool again : {true, false}) {
-    EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
-    table.end_change(change(node("file")).id);
-    now += 4s;
-    EXPECT_THAT(table.expire(now).to_cut, SizeIs(1));
-    table.disconnect(kReader, now);
-    now += 1s;
-    EXPECT_EQ(table.attach(kReader, now).leases, again);
+// The connections of a client that authenticates and never answers a push.
+class LeasesOfOneRight : public Leases {
+ protected:
+  void attach(SessionNumber session, const std::string& right = "token") {
+    (void)table.attach(session, now, LeaseTable::Client{.right = right});
   }
+  void expect_cut_after_a_change(SessionNumber session) {
+    EXPECT_EQ(table.grant(session, "file", Of::kNode), Grant::kLease);
+    const auto begun = change(node("file"));
+    now += 4s;
+    EXPECT_THAT(table.expire(now).to_cut, testing::ElementsAre(session));
+    table.end_change(begun.id);
+    table.disconnect(session, now);
+  }
+};
+
+TEST_F(LeasesOfOneRight, ALetPushTimeOutCostsAllSessionsOfTheRightTheirNewLeases) {
+  attach(kReader);
+  attach(kOther);
+  EXPECT_EQ(table.grant(kOther, "other", Of::kNode), Grant::kLease);
+  expect_cut_after_a_change(kReader);
+  for (const SessionNumber session : {kReader, kOther, SessionNumber{4}, SessionNumber{5}}) {
+    attach(session);
+    EXPECT_EQ(table.grant(session, "file", Of::kNode), Grant::kNone) << session;
+    const std::string_view directory = "directory";
+    EXPECT_EQ(table.grant_exclusive(session, std::span(&directory, 1), now), 0u) << session;
+  }
+  EXPECT_EQ(table.interests(kOther), 1u) << "what it has stays";
+  attach(6, "another token");
+  EXPECT_EQ(table.grant(6, "file", Of::kNode), Grant::kLease);
+}
+
+TEST_F(LeasesOfOneRight, IsBarredForAMinuteAndTheSecondTimeForTen) {
+  attach(kReader);
+  expect_cut_after_a_change(kReader);
+  now += 61s;
+  (void)table.expire(now);
+  attach(kOther);
+  expect_cut_after_a_change(kOther);
+  now += 9min;
+  (void)table.expire(now);
+  attach(kReader);
   EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kNone);
-  now += 11s;
-  EXPECT_THAT(table.expire(now).to_cut, IsEmpty());
-  EXPECT_TRUE(change(node("file")).may_go_on);
+  now += 1min;
+  (void)table.expire(now);
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+}
+
+TEST_F(LeasesOfOneRight, FallsSilentFourTimesUnpunished) {
+  for (SessionNumber session = 10; session < 15; ++session) {
+    attach(session);
+    EXPECT_EQ(table.grant(session, "file", Of::kNode), Grant::kLease) << session;
+    const auto begun = change(node("file"));
+    table.note_heard(session, now);
+    now += 4s;
+    const auto overdue = table.expire(now);
+    EXPECT_THAT(overdue.to_cut, IsEmpty());
+    EXPECT_THAT(overdue.silent, testing::ElementsAre(session));
+    EXPECT_THAT(table.expire(now).silent, IsEmpty()) << "once";
+    table.disconnect(session, now - 4s);
+    now += 6'500ms;
+    EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id))
+        << "a lease after it was last heard";
+    table.end_change(begun.id);
+  }
+  attach(20);
+  EXPECT_EQ(table.grant(20, "file", Of::kNode), Grant::kNone);
+}
+
+// Sessions of the server process before, of which nobody knows what they trust.
+class LeasesOfBefore : public Leases {
+ protected:
+  LeasesOfBefore() {
+    (void)table.attach(kWriter, now, &exported());
+    table.await(kBefore, now, &exported());
+  }
+  [[nodiscard]] const Export& exported() const { return *reinterpret_cast<const Export*>(this); }
+  LeaseTable::Begun change_here(const std::vector<NodeChange>& changes) {
+    return table.begin_change(kWriter, changes, now, &exported());
+  }
+  static constexpr SessionNumber kBefore = 100;
+};
+
+TEST_F(LeasesOfBefore, LetChangesWaitUntilTheyAreBack) {
+  const auto begun = change_here(node("file"));
+  EXPECT_FALSE(begun.may_go_on);
+  EXPECT_THAT(begun.pushes, IsEmpty()) << "there is nobody to ask";
+  EXPECT_THAT(table.end(kBefore), testing::ElementsAre(begun.id));
+  EXPECT_TRUE(change_here(node("file")).may_go_on);
+}
+
+TEST_F(LeasesOfBefore, LetChangesWaitForOneLeaseAtMost) {
+  const auto begun = change_here(node("file"));
+  now += 10'400ms;
+  EXPECT_THAT(table.expire(now).released, IsEmpty());
+  EXPECT_TRUE(table.awaits(&exported()));
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+  EXPECT_FALSE(table.awaits(&exported()));
+  EXPECT_EQ(table.sessions(), 3u) << "nothing of it is left";
+}
+
+TEST_F(LeasesOfBefore, LetOthersBeToldUnderLeasesAndChangeOtherExports) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  EXPECT_TRUE(change(node("file"), kReader).may_go_on);
+}
+
+TEST_F(LeasesOfBefore, LetNobodyHaveADirectoryForItself) {
+  const std::string_view directory = "directory";
+  EXPECT_EQ(table.grant_exclusive(kWriter, std::span(&directory, 1), now), 0u);
+  (void)table.end(kBefore);
+  EXPECT_NE(table.grant_exclusive(kWriter, std::span(&directory, 1), now), 0u);
+}
+
+TEST_F(Leases, AServerThatEndsGrantsNothingAndKnowsWhoMayTrustSomething) {
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  table.grant_nothing();
+  EXPECT_EQ(table.grant(kOther, "file", Of::kNode), Grant::kNone);
+  const auto told = table.anything_changed([](SessionNumber) { return true; }, now);
+  for (const auto& push : told.pushes)
+    if (push.session != kReader) (void)table.answered(push.session, push.number);
+  EXPECT_THAT(table.trusting(now), testing::ElementsAre(kReader));
   table.disconnect(kReader, now);
-  now += 10min;
-  EXPECT_TRUE(table.attach(kReader, now).leases);
+  EXPECT_THAT(table.trusting(now + 10'500ms), IsEmpty());
+}
+
+// `kWriter` has a directory for itself; `kReader` wants to look at it.
+class ExclusivenessOfTheSilent : public Leases {
+ protected:
+  explicit ExclusivenessOfTheSilent(bool knows = true) {
+    (void)table.attach(kWriter, now, LeaseTable::Client{.knows_exclusive = knows});
+    EXPECT_EQ(table.grant(kWriter, directory, Of::kNames), Grant::kLease);
+    EXPECT_NE(table.grant_exclusive(kWriter, std::span(&directory, 1), now), 0u);
+  }
+  LeaseTable::Begun look() { return table.begin_look(kReader, std::span(&directory, 1), now); }
+
+  const std::string_view directory = "directory";
+};
+
+TEST_F(ExclusivenessOfTheSilent, EndsSoonAfterSomebodyWantsIt) {
+  const auto begun = look();
+  EXPECT_FALSE(begun.may_go_on);
+  table.note_heard(kWriter, now - 1s);
+  const TimePoint heard = now - 1s;
+  now += 1900ms;
+  EXPECT_THAT(table.expire(now).silent, IsEmpty());
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).silent, testing::ElementsAre(kWriter));
+  EXPECT_THAT(table.expire(now).released, IsEmpty()) << "its connection may still be there";
+  table.disconnect(kWriter, heard);
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+}
+
+TEST_F(ExclusivenessOfTheSilent, IsWaitedForAsLongAsItsClientMayUseIt) {
+  table.disconnect(kWriter, now);
+  const auto begun = look();
+  now += 2240ms;
+  EXPECT_THAT(table.expire(now).released, IsEmpty());
+  now += 10ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+}
+
+TEST_F(ExclusivenessOfTheSilent, IsNotWaitedForLaterAndItsLeasesStay) {
+  table.disconnect(kWriter, now);
+  now += 3s;
+  EXPECT_TRUE(look().may_go_on);
+  EXPECT_EQ(table.interests(kWriter), 1u);
+  EXPECT_FALSE(change(name("directory", "a"), kReader).may_go_on) << "its leases last longer";
+}
+
+TEST_F(ExclusivenessOfTheSilent, IsToldToBeOverBeforeItsClientTrustsAnything) {
+  const std::uint64_t number = table.exclusive_number(kWriter, std::span(&directory, 1));
+  table.disconnect(kWriter, now);
+  now += 3s;
+  (void)look();
+  EXPECT_EQ(table.attach(kWriter, now).exclusive_over, number);
+  EXPECT_EQ(table.attach(kWriter, now).exclusive_over, 0u) << "once";
+}
+
+TEST_F(ExclusivenessOfTheSilent, IsStillItsOwnIfNobodyWantedIt) {
+  const std::uint64_t number = table.exclusive_number(kWriter, std::span(&directory, 1));
+  table.disconnect(kWriter, now);
+  now += 5min;
+  EXPECT_TRUE(change(node("something else"), kReader).may_go_on);
+  EXPECT_EQ(table.attach(kWriter, now).exclusive_over, 0u);
+  EXPECT_EQ(table.exclusive_number(kWriter, std::span(&directory, 1)), number);
+  EXPECT_EQ(table.interests(kWriter), 1u);
+}
+
+TEST_F(ExclusivenessOfTheSilent, OfAnotherEndsTheLeasesOfOneThatIsAwayForLong) {
+  const std::string_view other = "other";
+  EXPECT_EQ(table.grant(kWriter, other, Of::kNames), Grant::kLease);
+  const std::uint64_t floor = table.attach(kWriter, now).floor;
+  table.disconnect(kWriter, now);
+  now += 5min;
+  EXPECT_NE(table.grant_exclusive(kReader, std::span(&other, 1), now), 0u);
+  EXPECT_GT(table.attach(kWriter, now).floor, floor);
+}
+
+TEST_F(ExclusivenessOfTheSilent, IsTakenOnlyAfterTheLogsThatHaveCome) {
+  table.disconnect(kWriter, now);
+  const auto begun = look();
+  table.note_log(kWriter, LeaseTable::Log::kBegun, now);
+  now += 5s;
+  EXPECT_THAT(table.expire(now).released, IsEmpty());
+  table.note_log(kWriter, LeaseTable::Log::kDone, now);
+  now += 200ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
+}
+
+class ExclusivenessOfAnOldClient : public ExclusivenessOfTheSilent {
+ protected:
+  ExclusivenessOfAnOldClient() : ExclusivenessOfTheSilent(false) {}
+};
+
+TEST_F(ExclusivenessOfAnOldClient, LastsAsLongAsItsLeases) {
+  table.disconnect(kWriter, now);
+  const auto begun = look();
+  now += 10'400ms;
+  EXPECT_THAT(table.expire(now).released, IsEmpty());
+  now += 100ms;
+  EXPECT_THAT(table.expire(now).released, testing::ElementsAre(begun.id));
 }
 
 TEST_F(Leases, WhoComesAndGoesWithoutAnswersIsNotWaitedForForEver) {

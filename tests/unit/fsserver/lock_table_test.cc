@@ -553,6 +553,20 @@ TEST_F(LockCalls, OfAMountThatIsAwayStayWhileNobodyWantsThem) {
   EXPECT_ERROR(two_.call(lock(kRead)), err(EAGAIN));
 }
 
+// The transport notices only after its idle timeout that nobody is there any more.
+TEST_F(LockCalls, OfAMountThatIsAwayAreKeptForAsLongSinceItWasLastHeard) {
+  const auto heard = std::make_shared<std::atomic<TimePoint>>(io::now());
+  Mount killed(server_, {.session = std::string(kSessionIdBytes, 'k'), .heard = heard});
+  EXPECT_OK(killed.call(lock(kWrite)));
+  const auto waiting = two_.start(lock(kWrite, true));
+  heard->store(io::now() - (kLockKeepDefault - 2s));
+  killed.disconnect();
+  server_.housekeep_after(0s);
+  EXPECT_FALSE(waiting->answered());
+  server_.housekeep_after(3s);
+  EXPECT_OK(waiting->wait());
+}
+
 // Two servers, one after the other, with what the first one has written down.
 class LocksAcrossARestart : public LockCalls {
  protected:

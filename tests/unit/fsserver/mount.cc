@@ -47,6 +47,7 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.descriptors_max = setup.descriptors_max;
   options.early_log_bytes_max = setup.early_log_bytes_max;
   options.lockers_dir = setup.lockers_dir;
+  options.leasers_dir = setup.leasers_dir;
   service_ = std::make_unique<FileService>(std::move(options));
 }
 
@@ -60,7 +61,10 @@ Mount::Mount(Server& server, MountSetup setup) : server_(server), setup_(std::mo
 void Mount::reconnect() {
   static std::atomic<std::uint64_t> last_connection{0};
   disconnect();
-  peer_ = {.connection = rpc::ConnectionId(++last_connection), .key = setup_.key, .address = "192.0.2.1:1"};
+  peer_ = {.connection = rpc::ConnectionId(++last_connection),
+           .key = setup_.key,
+           .address = "192.0.2.1:1",
+           .heard = setup_.heard};
   connected_ = true;
 }
 
@@ -88,6 +92,7 @@ Answer Mount::attach() {
   attach.set_lane(setup_.lane);
   attach.set_attempt(setup_.attempt);
   for (const std::string& id : setup_.ended_sessions) attach.add_ended_sessions(id);
+  attach.set_knows_exclusive_ms(setup_.knows_exclusive);
   Answer answer = call(request);
   attached_ = answer.reply.attach();
   return answer;

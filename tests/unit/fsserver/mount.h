@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -43,6 +44,7 @@ struct ServerSetup {
   ByteCount early_log_bytes_max = 512ull << 20;
   LeaseLimits leases = {.room_bytes = 0, .room_files = 0};
   std::filesystem::path lockers_dir;
+  std::filesystem::path leasers_dir;
   bool own_housekeeping = false;
 };
 
@@ -76,6 +78,8 @@ struct MountSetup {
   bool lane = false;  // a further connection of the session
   std::uint64_t attempt = 0;
   std::vector<std::string> ended_sessions;
+  bool knows_exclusive = false;
+  std::shared_ptr<std::atomic<TimePoint>> heard = {};  // when its packets came; null: always
 };
 
 // One client's connection. Methods named after operations send one and wait for its answer.

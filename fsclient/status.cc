@@ -98,7 +98,8 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
       {"last_error", last_error},
   };
   // File names in errors are bytes, JSON is UTF-8.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr bool kAsciiOnly = true;  // and so no control characters, whatever encodes them
+  return json.dump(-1, ' ', kAsciiOnly, Json::error_handler_t::replace);
 }
 
 namespace {

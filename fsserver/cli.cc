@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <sstream>
 #include <string>
 
 #include "fsserver/config.h"
 #include "proto/base/suggestion.h"
+#include "proto/base/text.h"
 #include "proto/rpc/printable_log.h"
 
 namespace tusk::server {
@@ -168,7 +170,11 @@ int run_tuskd(int argc, char** argv, std::string_view built_from) {
     const Error& error = done.error();
     // What is wrong with a configuration says itself which file and line.
     const std::string text = error.code == ErrorCode::kBadConfig ? error.context : error.message();
-    std::fprintf(stderr, "tuskd: %s\n", text.c_str());
+    std::istringstream lines(text);
+    std::string said;
+    for (std::string one; std::getline(lines, one);)
+      said += (said.empty() ? "tuskd: " : "\n") + printable(one, one.size());
+    std::fprintf(stderr, "%s\n", said.c_str());
     return kFailed;
   }
   return 0;

@@ -75,7 +75,8 @@ Result<rpc::MountUrl> url_of(const std::string& export_name, const Reachable& re
 }
 
 void print_warning(const std::string& warning) {
-  if (!warning.empty()) std::fprintf(stderr, "tuskd: warning: %s\n", warning.c_str());
+  if (!warning.empty())
+    std::fprintf(stderr, "tuskd: warning: %s\n", printable(warning, warning.size()).c_str());
 }
 
 // Of what was granted, and will not do all that it says.

@@ -168,6 +168,7 @@ Result<void> copy_range(Call& call) {
     return fail(from_errno(EINVAL), "source and target overlap");
 
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*target.fd));
+  if (length > 0) TUSK_TRY(strip_special_bits(call, *target.fd));  // before, as in WRITE
   const SparingReserve sparing(call.attachment().identity_real);
   TUSK_ASSIGN(const std::uint64_t copied, run(*call.incoming(), {.source_file = source,
                                                                  .source = *source.fd,
@@ -175,10 +176,7 @@ Result<void> copy_range(Call& call) {
                                                                  .source_offset = request.source_offset(),
                                                                  .target_offset = request.target_offset(),
                                                                  .length = length}));
-  if (copied > 0) {
-    call.mutated(request.target());
-    TUSK_TRY(strip_special_bits(call, *target.fd));
-  }
+  if (copied > 0) call.mutated(request.target());
   call.reply.mutable_copy_range()->set_copied(copied);
   TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(),
               change.end(call, request.target(), *target.fd));

@@ -129,6 +129,8 @@ Result<void> write(Call& call) {
   const int flags = request.sync() ? RWF_DSYNC : 0;
   std::uint64_t offset = request.offset();
   call.mutated(request.handle());  // also by what is written before a disk is full
+  // Before the first byte, as the kernel does: nobody runs what is half written with somebody else's rights.
+  TUSK_TRY(strip_special_bits(call, *file.fd));
   {
     const SparingReserve sparing(call.attachment().identity_real);
     if (request.append()) {
@@ -137,7 +139,6 @@ Result<void> write(Call& call) {
       TUSK_TRY(write_fully(*file.fd, offset, bytes.bytes, flags));
     }
   }
-  TUSK_TRY(strip_special_bits(call, *file.fd));
   set_made_at(call, *file.fd, MadeTimes::kModification);
   call.reply.mutable_write()->set_offset(offset);
   TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, request.handle(), *file.fd));

@@ -114,7 +114,10 @@ Result<Created> open_existing(Call& call, const SharedFd& parent, int access) {
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(parent, request.parent(), request.name()));
   const bool truncate = (request.flags() & O_TRUNC) != 0 && !call.again();
   TUSK_ASSIGN(Fd fd, open_node(found, access, truncate));
-  if (truncate) call.mutated(found.handle);
+  if (truncate) {
+    call.mutated(found.handle);
+    TUSK_TRY(strip_special_bits(call, fd));
+  }
   return Created{std::move(found), std::move(fd), false};
 }
 

@@ -25,8 +25,8 @@ namespace tusk::server {
 // Whether the client may set an extended attribute of this name. EPERM, as for a process without CAP_SETFCAP.
 [[nodiscard]] Result<void> check_privileged_attribute(const Call& call, std::string_view name);
 
-// A write, truncation or allocation takes the set-user-ID and set-group-ID bits away from an executable.
-// The kernel does so unless the writer is root: here it has to be done for it.
+// A write, truncation or allocation takes the set-user-ID and set-group-ID bits away from an executable. The
+// kernel does so unless the writer is root: here it has to be done for it, before bytes are written.
 [[nodiscard]] Result<void> strip_special_bits(const Call& call, const Fd& file);
 
 }  // namespace tusk::server

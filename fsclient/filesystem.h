@@ -108,6 +108,8 @@ class Filesystem {
     bool read_only = false;
     bool log = false;  // changes in directories of our own are answered here, and sent as a log
     std::function<rpc::PathStats()> path = [] { return rpc::PathStats{.connected = true}; };
+    // From then on a server that owes an answer counts as silent: nothing new is answered here.
+    Duration silence_max = kSilenceMax;
     // When the newest of what the server is known to have received was sent; none: leases are not trusted.
     std::function<TimePoint()> confirmed;
     ExclusiveUse::SpeakOften speak_often = {};  // none: as often as leases need
@@ -179,6 +181,8 @@ class Filesystem {
   void set_lock(Asker asker, Handle handle, NewLock lock, Done<void> done);
 
   // ---- the mount
+  [[nodiscard]] Scheduler& scheduler() { return core_.scheduler; }
+  [[nodiscard]] bool server_silent() const { return core_.path.silent(); }
   // All that programs wrote until now is on the server, or has failed.
   void flush_all(Done<void> done);
   // Of data and of changes that were answered here already.
@@ -447,6 +451,7 @@ class Filesystem {
     [[nodiscard]] bool in_kernel() const { return use != KernelListing::Use::kAside; }
   };
   struct DirectoryRead;
+  [[nodiscard]] Result<void> take_error(const Asker& asker, OpenFile& file);
   [[nodiscard]] Result<void> take_error(OpenDirectory& directory);
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);
   void end_directory(const std::shared_ptr<DirectoryRead>& read);

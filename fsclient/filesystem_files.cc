@@ -167,6 +167,13 @@ void Filesystem::note_uncommitted(FileState& file) {
 
 // ---------------------------------------------------------------- flush, fsync
 
+// Who has given up may have had its answer: an error that is told now might be told to nobody.
+Result<void> Filesystem::take_error(const Asker& asker, OpenFile& file) {
+  if (!asker.interrupt || !asker.interrupt->fired()) return write_behind_.take_error(file);
+  if (WriteBehind::has_error(file)) return fail(ErrorCode::kCancelled, "a write could not be done");
+  return {};
+}
+
 void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
@@ -176,7 +183,7 @@ void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Don
         unlock_behind_data(file, {.owner = lock_owner, .type = F_UNLCK, .end = INT64_MAX});
       return done(std::move(flushed));
     }
-    flushed = write_behind_.take_error(*file);
+    flushed = take_error(asker, *file);
     unlock_all_of(asker, file, lock_owner, [flushed, done = std::move(done)](const Result<void>&) mutable {
       done(std::move(flushed));
     });
@@ -194,7 +201,7 @@ void Filesystem::sync(Asker asker, Handle handle, bool data_only, Done<void> don
   const std::shared_ptr<OpenFile> file = files_.find(handle);
   write_behind_.flush(asker, file->inode,
                       [this, asker, file, data_only, done = std::move(done)](Result<void> flushed) mutable {
-                        if (flushed) flushed = write_behind_.take_error(*file);
+                        if (flushed) flushed = take_error(asker, *file);
                         if (flushed)
                           flushed = still_usable(*file);  // what was written under it may not count
                         if (!flushed) return done(std::move(flushed));

@@ -129,16 +129,21 @@ void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>&
   schema::Request request;
   request.mutable_getattr()->set_handle(file->inode->handle());
   request.mutable_getattr()->set_open_id(file->open_id);
-  remote_.ask(asker, std::move(request), schema::Reply::kAttr,
-              [this, file, started = core_.scheduler.now(),
-               done = std::move(done)](const Result<rpc::CallReply>& reply) mutable {
-                if (!reply || !facts_.bytes_are_of(*file->inode, reply->message.attr().attr().change()))
-                  facts_.forget(*file->inode, true, false);
-                if (reply)
-                  (void)facts_.learn(*file->inode, reply->message.attr().attr(),
-                                     Told(started, reply->message, {}));
-                after_pages_dropped(*file->inode, [done = std::move(done)]() mutable { done({}); });
-              });
+  remote_.ask(
+      asker, std::move(request), schema::Reply::kAttr,
+      [this, file, lock, asked_by = asker.interrupt, started = core_.scheduler.now(),
+       done = std::move(done)](const Result<rpc::CallReply>& reply) mutable {
+        if (!reply || !facts_.bytes_are_of(*file->inode, reply->message.attr().attr().change()))
+          facts_.forget(*file->inode, true, false);
+        if (reply)
+          (void)facts_.learn(*file->inode, reply->message.attr().attr(), Told(started, reply->message, {}));
+        after_pages_dropped(*file->inode, [this, file, lock, asked_by, done = std::move(done)]() mutable {
+          // Its request may have been answered with EINTR: nobody would ever release the lock.
+          if (!asked_by || !asked_by->fired()) return done({});
+          give_back(file, lock, ErrorCode::kCancelled);
+          done(fail(ErrorCode::kCancelled, "lock"));
+        });
+      });
 }
 
 bool Filesystem::take_locks_of(OpenFile& file, std::uint64_t owner) {

@@ -56,7 +56,7 @@ std::optional<Filesystem::Standing> Filesystem::standing_in(Inode& directory) {
   const TimePoint now = core_.scheduler.now();
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory || !core_.log.stands(directory.directory->exclusive) || !trust_->waited_for(now) ||
-      !core_.log.has_room() || attributes_lifetime_locked(directory) == Duration::zero())
+      core_.path.silent() || !core_.log.has_room() || attributes_lifetime_locked(directory) == Duration::zero())
     return std::nullopt;
   exclusive_use_.note();
   Standing standing{.exclusive = directory.directory->exclusive,
@@ -489,7 +489,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
 
 bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& inode, NewAttributes changes,
                                      Done<AttributesReply>& done) {
-  if (!trust_->waited_for(core_.scheduler.now())) return false;
+  if (!trust_->waited_for(core_.scheduler.now()) || core_.path.silent()) return false;
   std::uint64_t exclusive = 0;
   {
     const std::lock_guard lock(inode->mutex);

@@ -2,6 +2,7 @@
 
 #define FUSE_USE_VERSION 312
 #include <dirent.h>
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
@@ -15,34 +16,6 @@
 
 namespace tusk::client {
 
-// ---------------------------------------------------------------- interrupts
-
-std::uint64_t InterruptTable::add(std::shared_ptr<Interrupt> interrupt) {
-  const std::uint64_t id = next_++;
-  Shard& home = shard(id);
-  const std::lock_guard lock(home.mutex);
-  home.interrupts.emplace(id, std::move(interrupt));
-  return id;
-}
-
-void InterruptTable::remove(std::uint64_t id) {
-  std::shared_ptr<Interrupt> gone;
-  Shard& home = shard(id);
-  const std::lock_guard lock(home.mutex);
-  if (auto node = home.interrupts.extract(id)) gone = std::move(node.mapped());
-}
-
-void InterruptTable::fire(std::uint64_t id) {
-  std::shared_ptr<Interrupt> interrupt;
-  {
-    Shard& home = shard(id);
-    const std::lock_guard lock(home.mutex);
-    const auto found = home.interrupts.find(id);
-    if (found != home.interrupts.end()) interrupt = found->second;
-  }
-  if (interrupt) interrupt->fire();
-}
-
 namespace {
 
 // ---------------------------------------------------------------- requests and replies
@@ -50,43 +23,57 @@ namespace {
 FuseAdapter& adapter_of(fuse_req_t request) { return *static_cast<FuseAdapter*>(fuse_req_userdata(request)); }
 Filesystem& filesystem_of(fuse_req_t request) { return adapter_of(request).filesystem; }
 
-void on_interrupt(fuse_req_t request, void* interrupt_id) {
-  adapter_of(request).interrupts.fire(reinterpret_cast<std::uint64_t>(interrupt_id));
+void on_interrupt(fuse_req_t request, void* id) {
+  adapter_of(request).requests.handle_interrupt(reinterpret_cast<std::uint64_t>(id));
 }
 
-// A request until its reply. Cheap to copy; exactly one copy replies.
+// A request until its reply. Cheap to copy; exactly one copy replies, once take() has said so: libfuse
+// forgets the request with the reply.
 struct Pending {
   fuse_req_t request;
-  std::uint64_t interrupt_id;
+  FuseAdapter* adapter;
+  std::uint64_t id;
 
-  // libfuse forgets the request with the reply.
-  void about_to_reply() const { adapter_of(request).interrupts.remove(interrupt_id); }
+  [[nodiscard]] bool take() const { return adapter->requests.take(id); }
   void fail(const Error& error) const {
-    about_to_reply();
-    fuse_reply_err(request, to_errno(error.code));
+    if (take()) fuse_reply_err(request, to_errno(error.code));
   }
 };
 
+// From here on the request may be answered, and so be gone, at any moment: handlers go by Pending.
 struct Received {
   Asker asker;
   Pending pending;
 };
 
-Received receive(fuse_req_t request) {
+Received receive(fuse_req_t request, RequestTable::Ends ends = RequestTable::Ends::kWhenAsked) {
   const fuse_ctx& context = *fuse_req_ctx(request);
   auto interrupt = std::make_shared<Interrupt>();
-  const std::uint64_t id = adapter_of(request).interrupts.add(interrupt);
+  FuseAdapter& adapter = adapter_of(request);
+  const std::uint64_t id = adapter.requests.add(request, context.pid, ends, interrupt);
   fuse_req_interrupt_func(request, on_interrupt, reinterpret_cast<void*>(id));
   return {{context.uid, context.gid, static_cast<std::uint32_t>(context.pid), std::move(interrupt)},
-          {request, id}};
+          {request, &adapter, id}};
 }
+
+// What an operation brought for a request that was answered before it.
+void give_back(Filesystem& filesystem, const EntryReply& entry) {
+  if (entry.node.value() != 0) filesystem.forget(entry.node, 1);
+}
+void give_back(Filesystem& filesystem, const OpenReply& opened) { filesystem.release(opened.handle, false); }
+void give_back(Filesystem& filesystem, const CreateReply& created) {
+  give_back(filesystem, created.open);
+  give_back(filesystem, created.entry);
+}
+template <class T>
+void give_back(Filesystem&, const T&) {}
 
 // Replies with `reply(request, value)`, or with the error.
 template <class T, class Reply>
 auto answer(Pending pending, Reply reply) {
   return [pending, reply = std::move(reply)](Result<T> result) mutable {
     if (!result) return pending.fail(result.error());
-    pending.about_to_reply();
+    if (!pending.take()) return give_back(pending.adapter->filesystem, *result);
     reply(pending.request, *result);
   };
 }
@@ -94,8 +81,7 @@ auto answer(Pending pending, Reply reply) {
 Done<void> answer_done(Pending pending) {
   return [pending](const Result<void>& result) {
     if (!result) return pending.fail(result.error());
-    pending.about_to_reply();
-    fuse_reply_err(pending.request, 0);
+    if (pending.take()) fuse_reply_err(pending.request, 0);
   };
 }
 
@@ -192,7 +178,8 @@ void on_init(void* userdata, fuse_conn_info* connection) noexcept {
 
 void on_lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).lookup(asker, NodeId(parent), text(name), answer<EntryReply>(pending, reply_entry));
+  pending.adapter->filesystem.lookup(asker, NodeId(parent), text(name),
+                                     answer<EntryReply>(pending, reply_entry));
 }
 
 void on_forget(fuse_req_t request, fuse_ino_t node, std::uint64_t lookups) noexcept {
@@ -209,8 +196,8 @@ void on_forget_multi(fuse_req_t request, std::size_t count, fuse_forget_data* fo
 void make_node(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device,
                std::string target) {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).make_node(asker, NodeId(parent), text(name), mode, device, std::move(target),
-                                   answer<EntryReply>(pending, reply_entry));
+  pending.adapter->filesystem.make_node(asker, NodeId(parent), text(name), mode, device, std::move(target),
+                                        answer<EntryReply>(pending, reply_entry));
 }
 
 void on_mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device) noexcept {
@@ -227,7 +214,7 @@ void on_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const
 
 void remove(fuse_req_t request, fuse_ino_t parent, const char* name, bool directory) {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).remove(asker, NodeId(parent), text(name), directory, answer_done(pending));
+  pending.adapter->filesystem.remove(asker, NodeId(parent), text(name), directory, answer_done(pending));
 }
 
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
@@ -241,22 +228,22 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept 
 void on_rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                const char* new_name, unsigned flags) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).rename(asker, NodeId(parent), text(name), NodeId(new_parent), text(new_name), flags,
-                                answer_done(pending));
+  pending.adapter->filesystem.rename(asker, NodeId(parent), text(name), NodeId(new_parent), text(new_name),
+                                     flags, answer_done(pending));
 }
 
 void on_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).link(asker, NodeId(node), NodeId(new_parent), text(new_name),
-                              answer<EntryReply>(pending, reply_entry));
+  pending.adapter->filesystem.link(asker, NodeId(node), NodeId(new_parent), text(new_name),
+                                   answer<EntryReply>(pending, reply_entry));
 }
 
 void on_readlink(fuse_req_t request, fuse_ino_t node) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).read_link(asker, NodeId(node),
-                                   answer<std::string>(pending, [](fuse_req_t to, const std::string& target) {
-                                     fuse_reply_readlink(to, target.c_str());
-                                   }));
+  pending.adapter->filesystem.read_link(
+      asker, NodeId(node), answer<std::string>(pending, [](fuse_req_t to, const std::string& target) {
+        fuse_reply_readlink(to, target.c_str());
+      }));
 }
 
 // ---------------------------------------------------------------- directories
@@ -264,13 +251,14 @@ void on_readlink(fuse_req_t request, fuse_ino_t node) noexcept {
 void on_opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept {
   using Use = KernelListing::Use;
   auto [asker, pending] = receive(request);
-  const Result<OpenDirectoryReply> opened = filesystem_of(request).open_directory(asker, NodeId(node));
+  const Result<OpenDirectoryReply> opened = pending.adapter->filesystem.open_directory(asker, NodeId(node));
   if (!opened) return pending.fail(opened.error());
   file->fh = opened->handle.value();
   file->cache_readdir = opened->listing != Use::kAside;
   file->keep_cache = opened->listing == Use::kKept;
-  pending.about_to_reply();
-  if (fuse_reply_open(request, file) == -ENOENT) filesystem_of(request).close_directory(opened->handle);
+  Filesystem& filesystem = pending.adapter->filesystem;
+  if (!pending.take() || fuse_reply_open(request, file) == -ENOENT)
+    filesystem.close_directory(opened->handle);
 }
 
 void read_directory(fuse_req_t request, std::size_t size, off_t offset, const fuse_file_info* file,
@@ -296,12 +284,13 @@ void read_directory(fuse_req_t request, std::size_t size, off_t offset, const fu
     buffer->resize(fits ? used + needed : used);
     return fits;
   };
-  filesystem_of(request).read_directory(asker, handle_of(file), static_cast<std::uint64_t>(offset), plus,
-                                        sink, [pending, buffer](const Result<void>& result) {
-                                          if (!result) return pending.fail(result.error());
-                                          pending.about_to_reply();
-                                          fuse_reply_buf(pending.request, buffer->data(), buffer->size());
-                                        });
+  pending.adapter->filesystem.read_directory(asker, handle_of(file), static_cast<std::uint64_t>(offset), plus,
+                                             sink, [pending, buffer](const Result<void>& result) {
+                                               if (!result) return pending.fail(result.error());
+                                               if (pending.take())
+                                                 fuse_reply_buf(pending.request, buffer->data(),
+                                                                buffer->size());
+                                             });
 }
 
 void on_readdir(fuse_req_t request, fuse_ino_t, std::size_t size, off_t offset,
@@ -321,14 +310,15 @@ void on_releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcep
 
 void on_fsyncdir(fuse_req_t request, fuse_ino_t, int, fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).sync_directory(asker, Handle(file->fh), answer_done(pending));
+  pending.adapter->filesystem.sync_directory(asker, Handle(file->fh), answer_done(pending));
 }
 
 // ---------------------------------------------------------------- attributes
 
 void on_getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).attributes(asker, NodeId(node), answer<AttributesReply>(pending, reply_attributes));
+  pending.adapter->filesystem.attributes(asker, NodeId(node),
+                                         answer<AttributesReply>(pending, reply_attributes));
 }
 
 void on_setattr(fuse_req_t request, fuse_ino_t node, struct stat* attr, int set,
@@ -349,13 +339,13 @@ void on_setattr(fuse_req_t request, fuse_ino_t node, struct stat* attr, int set,
     changes.mtime = attr->st_mtim;
   std::optional<Handle> handle;
   if (file != nullptr) handle = handle_of(file);
-  filesystem_of(request).set_attributes(asker, NodeId(node), handle, changes,
-                                        answer<AttributesReply>(pending, reply_attributes));
+  pending.adapter->filesystem.set_attributes(asker, NodeId(node), handle, changes,
+                                             answer<AttributesReply>(pending, reply_attributes));
 }
 
 void on_statfs(fuse_req_t request, fuse_ino_t node) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).statistics(
+  pending.adapter->filesystem.statistics(
       asker, NodeId(node),
       answer<schema::StatFsReply>(pending, [](fuse_req_t to, const schema::StatFsReply& reply) {
         struct statvfs st {};
@@ -385,24 +375,24 @@ auto answer_xattr(Pending pending, std::size_t size) {
 
 void on_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, std::size_t size) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).xattr(asker, NodeId(node), text(name), answer_xattr(pending, size));
+  pending.adapter->filesystem.xattr(asker, NodeId(node), text(name), answer_xattr(pending, size));
 }
 
 void on_listxattr(fuse_req_t request, fuse_ino_t node, std::size_t size) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).list_xattrs(asker, NodeId(node), answer_xattr(pending, size));
+  pending.adapter->filesystem.list_xattrs(asker, NodeId(node), answer_xattr(pending, size));
 }
 
 void on_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, std::size_t size,
                  int flags) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).set_xattr(asker, NodeId(node), text(name), std::string(value, size),
-                                   static_cast<std::uint32_t>(flags), answer_done(pending));
+  pending.adapter->filesystem.set_xattr(asker, NodeId(node), text(name), std::string(value, size),
+                                        static_cast<std::uint32_t>(flags), answer_done(pending));
 }
 
 void on_removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).remove_xattr(asker, NodeId(node), text(name), answer_done(pending));
+  pending.adapter->filesystem.remove_xattr(asker, NodeId(node), text(name), answer_done(pending));
 }
 
 // ---------------------------------------------------------------- files
@@ -419,12 +409,12 @@ void reply_open(fuse_req_t request, fuse_file_info file, const OpenReply& opened
   file.fh = opened.handle.value();
   file.keep_cache = opened.keep_cache;
   appends_whole(file);
-  if (fuse_reply_open(request, &file) == -ENOENT) filesystem.release(opened.handle, false);
+  if (fuse_reply_open(request, &file) == -ENOENT) give_back(filesystem, opened);
 }
 
 void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).open(
+  pending.adapter->filesystem.open(
       asker, NodeId(node), static_cast<std::uint32_t>(file->flags),
       answer<OpenReply>(
           pending, [info = *file](fuse_req_t to, const OpenReply& opened) { reply_open(to, info, opened); }));
@@ -433,7 +423,7 @@ void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept
 void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
                fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).create(
+  pending.adapter->filesystem.create(
       asker, NodeId(parent), text(name), mode & ~static_cast<mode_t>(S_IFMT),
       static_cast<std::uint32_t>(file->flags),
       answer<CreateReply>(pending, [info = *file](fuse_req_t to, const CreateReply& created) mutable {
@@ -442,15 +432,15 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
         info.fh = created.open.handle.value();
         info.keep_cache = created.open.keep_cache;
         appends_whole(info);
-        if (fuse_reply_create(to, &entry, &info) != -ENOENT) return;
-        filesystem.release(created.open.handle, false);
-        filesystem.forget(created.entry.node, 1);
+        if (fuse_reply_create(to, &entry, &info) == -ENOENT) give_back(filesystem, created);
       }));
 }
 
 void on_read(fuse_req_t request, fuse_ino_t, std::size_t size, off_t offset, fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
-  filesystem_of(request).read(
+  using Ends = RequestTable::Ends;
+  const bool pages = (file->flags & O_DIRECT) == 0;
+  auto [asker, pending] = receive(request, pages ? Ends::kWithThread : Ends::kWhenAsked);
+  pending.adapter->filesystem.read(
       asker, handle_of(file), static_cast<ByteCount>(offset), size,
       answer<ReadPieces>(pending, [](fuse_req_t to, const ReadPieces& pieces) {
         std::vector<iovec> vector;
@@ -462,9 +452,10 @@ void on_read(fuse_req_t request, fuse_ino_t, std::size_t size, off_t offset, fus
 
 void on_write(fuse_req_t request, fuse_ino_t, const char* bytes, std::size_t size, off_t offset,
               fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  using Ends = RequestTable::Ends;
+  auto [asker, pending] = receive(request, file->writepage ? Ends::kWithProcess : Ends::kWhenAsked);
   const bool appends = (file->flags & O_APPEND) != 0 && !file->writepage;
-  filesystem_of(request).write(
+  pending.adapter->filesystem.write(
       asker, handle_of(file), static_cast<ByteCount>(offset), as_byte_span({bytes, size}), appends,
       answer<std::uint32_t>(pending,
                             [](fuse_req_t to, std::uint32_t written) { fuse_reply_write(to, written); }));
@@ -472,12 +463,12 @@ void on_write(fuse_req_t request, fuse_ino_t, const char* bytes, std::size_t siz
 
 void on_flush(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).flush(asker, handle_of(file), file->lock_owner, answer_done(pending));
+  pending.adapter->filesystem.flush(asker, handle_of(file), file->lock_owner, answer_done(pending));
 }
 
 void on_fsync(fuse_req_t request, fuse_ino_t, int data_only, fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).sync(asker, handle_of(file), data_only != 0, answer_done(pending));
+  pending.adapter->filesystem.sync(asker, handle_of(file), data_only != 0, answer_done(pending));
 }
 
 void on_release(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcept {
@@ -488,14 +479,14 @@ void on_release(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcept {
 void on_fallocate(fuse_req_t request, fuse_ino_t, int mode, off_t offset, off_t length,
                   fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).allocate(asker, handle_of(file), static_cast<ByteCount>(offset),
-                                  static_cast<ByteCount>(length), static_cast<std::uint32_t>(mode),
-                                  answer_done(pending));
+  pending.adapter->filesystem.allocate(asker, handle_of(file), static_cast<ByteCount>(offset),
+                                       static_cast<ByteCount>(length), static_cast<std::uint32_t>(mode),
+                                       answer_done(pending));
 }
 
 void on_lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_info* file) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).seek(
+  pending.adapter->filesystem.seek(
       asker, handle_of(file), static_cast<ByteCount>(offset), static_cast<std::uint32_t>(whence),
       answer<ByteCount>(
           pending, [](fuse_req_t to, ByteCount found) { fuse_reply_lseek(to, static_cast<off_t>(found)); }));
@@ -505,7 +496,7 @@ void on_copy_file_range(fuse_req_t request, fuse_ino_t, off_t source_offset, fus
                         fuse_ino_t, off_t target_offset, fuse_file_info* target, std::size_t length,
                         int) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).copy_range(
+  pending.adapter->filesystem.copy_range(
       asker, handle_of(source), static_cast<ByteCount>(source_offset), handle_of(target),
       static_cast<ByteCount>(target_offset), length,
       answer<ByteCount>(pending, [](fuse_req_t to, ByteCount copied) { fuse_reply_write(to, copied); }));
@@ -526,7 +517,7 @@ NewLock to_lock(const fuse_file_info* file, const struct flock& lock, bool wait)
 
 void on_getlk(fuse_req_t request, fuse_ino_t, fuse_file_info* file, struct flock* lock) noexcept {
   auto [asker, pending] = receive(request);
-  filesystem_of(request).test_lock(
+  pending.adapter->filesystem.test_lock(
       asker, handle_of(file), to_lock(file, *lock, false),
       answer<schema::LockReply>(pending, [](fuse_req_t to, const schema::LockReply& found) {
         struct flock in_the_way {};
@@ -542,13 +533,13 @@ void on_getlk(fuse_req_t request, fuse_ino_t, fuse_file_info* file, struct flock
 }
 
 void on_setlk(fuse_req_t request, fuse_ino_t, fuse_file_info* file, struct flock* lock, int sleep) noexcept {
-  auto [asker, pending] = receive(request);
-  filesystem_of(request).set_lock(asker, handle_of(file), to_lock(file, *lock, sleep != 0),
-                                  answer_done(pending));
+  auto [asker, pending] = receive(request, RequestTable::Ends::kByAnySignal);
+  pending.adapter->filesystem.set_lock(asker, handle_of(file), to_lock(file, *lock, sleep != 0),
+                                       answer_done(pending));
 }
 
 void on_flock(fuse_req_t request, fuse_ino_t, fuse_file_info* file, int operation) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending] = receive(request, RequestTable::Ends::kByAnySignal);
   const int kind = operation & ~LOCK_NB;
   const NewLock lock{.flock = true,
                      .owner = file->lock_owner,
@@ -558,7 +549,7 @@ void on_flock(fuse_req_t request, fuse_ino_t, fuse_file_info* file, int operatio
                      .end = static_cast<std::uint64_t>(INT64_MAX),
                      .wait = (operation & LOCK_NB) == 0,
                      .pid = asker.pid};
-  filesystem_of(request).set_lock(asker, handle_of(file), lock, answer_done(pending));
+  pending.adapter->filesystem.set_lock(asker, handle_of(file), lock, answer_done(pending));
 }
 
 // No access: default_permissions. No ioctl, poll, bmap: nothing a far file could do with them.
@@ -605,6 +596,8 @@ constexpr fuse_lowlevel_ops make_operations() {
 }
 
 }  // namespace
+
+void FuseAdapter::end_early(void* request) { fuse_reply_err(static_cast<fuse_req_t>(request), EINTR); }
 
 const fuse_lowlevel_ops& FuseAdapter::operations() {
   static constexpr fuse_lowlevel_ops kOperations = make_operations();

@@ -1,7 +1,6 @@
-// A request that somebody may lose patience with: the kernel's INTERRUPT for one request.
+// A request whose program is to end, or wants to (request_table.h decides that).
 //
-// The kernel interrupts for every signal, also harmless ones (a Go program gets them all the time), so
-// most operations give a server that is connected a grace period before they give up; see kInterruptGrace.
+// Most operations give a server that is connected a grace period before they give up; see kInterruptGrace.
 #pragma once
 
 #include <functional>
@@ -39,6 +38,11 @@ class Interrupt {
       give_up = std::exchange(give_up_, nullptr);
     }
     if (give_up) give_up();
+  }
+
+  [[nodiscard]] bool fired() const {
+    const std::lock_guard lock(mutex_);
+    return fired_;
   }
 
  private:

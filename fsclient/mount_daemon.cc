@@ -193,6 +193,7 @@ class MountedServer {
                             .read_only = facts_.read_only,
                             .log = settings.log,
                             .path = [&channel] { return channel.stats(); },
+                            .silence_max = settings.outage.fail_after ? kSilentMin : kSilenceMax,
                             .confirmed = [&channel] { return channel.confirmed(); },
                             .speak_often = [&channel](bool often) { channel.speak_often(often); },
                             .disk = disk_cache_.get()});

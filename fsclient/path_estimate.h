@@ -20,13 +20,25 @@ inline ByteCount path_holds(const rpc::PathStats& path, double bandwidth) {
   return static_cast<ByteCount>(bandwidth * to_seconds(round_trip));
 }
 
+// Where operations wait for the server: for so long a mount may answer in its place.
+constexpr Duration kSilenceMax = std::chrono::seconds(5);
+// From then on a server that owes an answer counts as silent, or after some of its round trips: a lost packet
+// is made good before.
+constexpr Duration kSilentMin = std::chrono::seconds(2);
+inline bool is_silent(const rpc::PathStats& path, Duration after = kSilentMin) {
+  constexpr int kRoundTrips = 3;
+  return path.silent >= std::max(after, kRoundTrips * path.rtt_smoothed);
+}
+
 // Thread-safe.
 class PathEstimate {
  public:
   static constexpr Duration kAgeMax = std::chrono::milliseconds(50);
 
-  PathEstimate(std::function<rpc::PathStats()> source, Scheduler& scheduler)
-      : source_(std::move(source)), scheduler_(scheduler) {}
+  // `silence_max`: see silent().
+  PathEstimate(std::function<rpc::PathStats()> source, Scheduler& scheduler,
+               Duration silence_max = kSilenceMax)
+      : source_(std::move(source)), scheduler_(scheduler), silence_max_(silence_max) {}
 
   // On a slow line packing costs less time than it saves. What we send tells best what the line carries: what
   // we receive depends on what was asked for. But who only reads sends little, and a few small packets on a
@@ -41,6 +53,12 @@ class PathEstimate {
   // A server that is known to be gone will not answer within the grace.
   [[nodiscard]] Duration interrupt_grace() const {
     return recent().connected ? kInterruptGrace : Duration::zero();
+  }
+
+  // The server has owed an answer for so long that programs are not told anything more in its place.
+  [[nodiscard]] bool silent() const {
+    const rpc::PathStats path = recent();
+    return !path.connected || is_silent(path, silence_max_);
   }
 
   [[nodiscard]] rpc::PathStats recent() const {
@@ -60,6 +78,7 @@ class PathEstimate {
 
   const std::function<rpc::PathStats()> source_;
   Scheduler& scheduler_;
+  const Duration silence_max_;
   mutable std::mutex mutex_;
   mutable TimePoint learnt_ = TimePoint::min();
   mutable rpc::PathStats stats_;

@@ -104,17 +104,6 @@ std::string status_json(const MountFacts& facts, const rpc::ChannelStats& path, 
 
 namespace {
 
-constexpr double kSilentMin = 2;  // seconds
-constexpr int kSilentRoundTrips = 3;
-
-}  // namespace
-
-bool is_silent(const rpc::ChannelStats& path) {
-  return path.silent >= std::max<Duration>(from_seconds(kSilentMin), kSilentRoundTrips * path.rtt_smoothed);
-}
-
-namespace {
-
 std::string rate_text(double bytes_per_s) { return fmt::format("{:.1f} Mbit/s", bytes_per_s * 8 / 1e6); }
 
 std::string share_text(double part, double whole) {
@@ -127,7 +116,7 @@ bool key_changed(const Json& json) { return json.value("key_changed", false); }
 // Not "up" while nothing is heard: nobody knows yet whether it is.
 std::string connection_text(const Json& json) {
   const auto silent_s = json.at("silent_s").get<double>();
-  const bool silent = json.value("silent", silent_s >= kSilentMin);  // an older daemon does not say
+  const bool silent = json.value("silent", silent_s >= to_seconds(kSilentMin));  // an older daemon does not say
   const std::string seconds = fmt::format("{:.0f} s", std::floor(silent_s));
   if (json.at("connected").get<bool>()) {
     const auto address = json.at("path").at("address").get<std::string>();

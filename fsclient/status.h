@@ -79,10 +79,6 @@
 
 namespace tusk::client {
 
-// The server has owed an answer for so long (2 s and three round trips) that people are told: a lost packet
-// is made good before.
-[[nodiscard]] bool is_silent(const rpc::ChannelStats& path);
-
 // Facts about a mount that do not change while it lives.
 struct MountFacts {
   std::string version;

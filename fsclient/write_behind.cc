@@ -15,6 +15,11 @@ bool in_log(Inode& inode) {
   return inode.log.entries > 0;
 }
 
+bool has_pending(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.file && !inode.file->data.all_settled();
+}
+
 }  // namespace
 ByteCount WriteBehind::pending_max() const {
   const rpc::PathStats path = core_.path.recent();
@@ -304,6 +309,8 @@ void WriteBehind::log_ahead(const std::shared_ptr<Inode>& inode, Interval writte
 void WriteBehind::hand_to_log(const Asker& asker, const std::shared_ptr<Inode>& inode,
                               std::move_only_function<void(Result<bool>)> done) {
   const Handed handed = try_log(inode);
+  // It is on its way, but it may not arrive, as the mount knows by now: the program waits for the answer.
+  if (handed == Handed::kAll && core_.path.silent() && has_pending(*inode)) return done(false);
   if (handed != Handed::kLater) return done(handed == Handed::kAll);
   after_log_below<std::move_only_function<void(Result<bool>)>>(
       core_, logged_max() / 2, asker, std::move(done),

@@ -50,8 +50,6 @@ struct ChannelStats : PathStats {
   bool refused = false;
   // That reason is that it is not the server that let us in, by its key.
   bool key_changed = false;
-  // For how long nothing has come from a server that has something to answer; 0 while it has not.
-  Duration silent{};
   crypto::Fingerprint own_key;  // by which the server knows us
   unsigned connections = 1;     // lanes.h; what is counted of them is their sum
   Duration network_cpu{};       // what the network thread has computed so far

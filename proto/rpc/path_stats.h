@@ -12,6 +12,8 @@ namespace tusk::rpc {
 
 struct PathStats {
   bool connected = false;
+  // For how long nothing has come from a server that has something to answer; 0 while it has not.
+  Duration silent{};
   std::string peer_address;
   Duration rtt_min{};  // the path without queueing; 0 before the first sample
   Duration rtt_smoothed{};

@@ -116,7 +116,7 @@ void LoopbackCaller::deliver(const std::shared_ptr<Flight>& flight) {
   {
     const std::lock_guard lock(mutex_);
     if (flight->ended || closed_) return;
-    if (held_back_) {
+    if (held_back_ && (!held_which_ || held_which_(flight->request.message))) {
       held_.push_back(flight);
       return;
     }
@@ -288,6 +288,18 @@ void LoopbackCaller::inject(Fault fault) {
 void LoopbackCaller::hold_back() {
   const std::lock_guard lock(mutex_);
   held_back_ = true;
+  held_which_ = nullptr;
+}
+
+void LoopbackCaller::hold_back(std::function<bool(const schema::Request&)> which) {
+  const std::lock_guard lock(mutex_);
+  held_back_ = true;
+  held_which_ = std::move(which);
+}
+
+std::size_t LoopbackCaller::calls_held() const {
+  const std::lock_guard lock(mutex_);
+  return held_.size();
 }
 
 void LoopbackCaller::go_on() {
@@ -295,6 +307,7 @@ void LoopbackCaller::go_on() {
   {
     const std::lock_guard lock(mutex_);
     held_back_ = false;
+    held_which_ = nullptr;
     held.swap(held_);
   }
   for (auto& flight : held) post({}, [this, flight] { deliver(flight); });

@@ -51,7 +51,10 @@ class LoopbackCaller final : public rpc::Caller {
   void inject(Fault fault);
   // Calls stay where they are until go_on(): the server is out of reach.
   void hold_back();
+  // The same of those that `which` names; it is asked on the network thread.
+  void hold_back(std::function<bool(const schema::Request&)> which);
   void go_on();
+  [[nodiscard]] std::size_t calls_held() const;
   // Answers to calls of this kind wait on their way back until they are let through, one by one; the rest of
   // them once none is kept any more (OPERATION_NOT_SET).
   void keep_answers(schema::Request::OperationCase kind);
@@ -98,6 +101,7 @@ class LoopbackCaller final : public rpc::Caller {
   Fault fault_;
   Pushed pushed_;
   bool held_back_ = false;
+  std::function<bool(const schema::Request&)> held_which_;  // null: all
   schema::Request::OperationCase kept_kind_ = schema::Request::OPERATION_NOT_SET;
   std::deque<std::move_only_function<void()>> kept_answers_;
   std::size_t let_through_ = 0;

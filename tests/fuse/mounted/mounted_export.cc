@@ -118,6 +118,7 @@ void MountedExport::mount(ExportSetup setup, char session) {
       .log = true,
       .confirmed = io::now,
       .disk = disk_cache_.get()};
+  if (setup.path) file_options.path = std::move(setup.path);
   filesystem_ =
       std::make_unique<client::Filesystem>(*caller_, *scheduler_, *mount_, attached, std::move(file_options));
   caller_->on_push([this](const schema::Request& request, std::move_only_function<void()> answer) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t bit(int signal) { return 1ull << (signal - 1); }
 
-std::string status_text(const SignalSets& sets) {
+std::string proc_status(const SignalSets& sets) {
   const auto line = [](const char* label, std::uint64_t set) {
     char text[64];
     std::snprintf(text, sizeof text, "%s:\t%016llx\n", label, static_cast<unsigned long long>(set));
@@ -23,7 +23,7 @@ std::string status_text(const SignalSets& sets) {
 }
 
 bool ends(const SignalSets& sets) {
-  const auto parsed = SignalSets::parse(status_text(sets));
+  const auto parsed = SignalSets::parse(proc_status(sets));
   EXPECT_TRUE(parsed.has_value());
   return parsed && (parsed->kill() || parsed->ask_to_end());
 }

@@ -86,8 +86,11 @@ void Filesystem::seek(Asker asker, Handle handle, ByteCount offset, std::uint32_
     seek.set_offset(offset);
     seek.set_whence(whence);
     remote_.ask(asker, std::move(request), schema::Reply::kSeek,
-                [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                [offset, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                   if (!reply) return done(std::unexpected(reply.error()));
+                  // A program that goes on from there would come round for ever.
+                  if (reply->message.seek().offset() < offset)
+                    return done(fail(ErrorCode::kMalformed, "the server found data before where it looked"));
                   done(reply->message.seek().offset());
                 });
   };
@@ -112,8 +115,11 @@ void Filesystem::copy_range(Asker asker, Handle source, ByteCount source_offset,
     copy.set_target_offset(target_offset);
     copy.set_length(std::min(length, kCopyRangeMax));
     remote_.mutate(asker, std::move(request), schema::Reply::kCopyRange,
-                   [this, to, target_offset, started = core_.scheduler.now(),
+                   [this, to, target_offset, length, started = core_.scheduler.now(),
                     done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                     // A program takes it off what it has left to copy.
+                     if (reply && reply->message.copy_range().copied() > length)
+                       reply = fail(ErrorCode::kMalformed, "the server copied more than it was asked to");
                      if (!reply) {
                        may_have_changed(*to->inode, reply.error());
                        return done(std::unexpected(reply.error()));

@@ -34,7 +34,8 @@ class FirstFlights {
  public:
   static constexpr std::size_t kOfSourceMax = 8;
   static constexpr std::size_t kSourcesMax = 64;  // of each kind
-  static constexpr std::size_t kBytesMax = 1500;  // clients fill theirs to 1232 (docs/PROTOCOL.md, "Handshake")
+  static constexpr std::size_t kBytesMax =
+      1500;  // clients fill theirs to 1232 (docs/PROTOCOL.md, "Handshake")
   // A client has sent it again by then.
   static constexpr Duration kAgeMax = 2s;
 

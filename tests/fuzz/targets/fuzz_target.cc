@@ -38,6 +38,8 @@ constexpr std::array kTargets = {
     FuzzTarget{"exchanges", run_exchanges, exchanges_seeds, 2'000},
     FuzzTarget{"connection", run_connection, connection_seeds, 3'000},
     FuzzTarget{"secure_connection", run_secure_connection, secure_connection_seeds, 400},
+    FuzzTarget{"requests", run_requests, requests_seeds, 30},
+    FuzzTarget{"replies", run_replies, replies_seeds, 600},
 };
 constexpr FuzzTarget kCanary{"canary", run_canary, canary_seeds, 5'000};
 

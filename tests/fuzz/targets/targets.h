@@ -40,4 +40,12 @@ std::vector<Bytes> connection_seeds();
 void run_secure_connection(std::span<const std::byte> input);
 std::vector<Bytes> secure_connection_seeds();
 
+// requests_target.cc
+void run_requests(std::span<const std::byte> input);
+std::vector<Bytes> requests_seeds();
+
+// replies_target.cc
+void run_replies(std::span<const std::byte> input);
+std::vector<Bytes> replies_seeds();
+
 }  // namespace tusk::fuzz

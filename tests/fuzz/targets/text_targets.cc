@@ -39,7 +39,8 @@ const std::vector<Bytes>& minted_tokens() {
   static const std::vector<Bytes> kMinted = [] {
     const Bytes address = golden::counting_bytes(6);
     std::vector<Bytes> minted;
-    for (const auto kind : {crypto::AddressTokenKind::kRetry, crypto::AddressTokenKind::kFuture})
+    for (const auto kind : {crypto::AddressTokenKind::kRetry, crypto::AddressTokenKind::kFuture,
+                            crypto::AddressTokenKind::kAdmitted})
       minted.push_back(tokens().mint(kind, address, id_of(kind), kNow));
     return minted;
   }();

@@ -8,10 +8,10 @@ import time
 import unittest
 
 import harness
-from harness import Mount, Tuskd, Wan, popen_in, program, run_in, stop, test_program, wait_until
+from harness import Mount, Tuskd, Wan, popen_in, program, run_in, stop, test_program
 
 HOSTILE = 10
-ENTRIES = 6000            # of the directory that they list: some 50 ms of a worker each time
+ENTRIES = 3000            # of the directory that they list: some 25 ms of a worker each time
 MEASURED_SECONDS = 4
 P99_SECONDS = 0.050
 P99_SECONDS_BUSY = 1.0    # where others keep the processors busy; one queue for all took 60
@@ -101,14 +101,6 @@ class Fairness(unittest.TestCase):
         with Mount(self.wan, self.server.url) as mount:
             (mount.path / "file").write_text("of somebody else")
             run_in(self.wan.ns_a, ["sync", mount.path / "file"], PROGRAM_SECONDS)
-
-    def test_sessions_that_hold_nothing_are_gone_soon(self):
-        self.attack("sessions", 100, seconds=1)
-        with Mount(self.wan, self.server.url) as mount:
-            (mount.path / "file").write_text("of somebody else")
-            listing = [program("tuskd"), "clients", "--state-dir", self.server.folder / "state"]
-            wait_until(lambda: run_in(self.wan.ns_b, listing, PROGRAM_SECONDS).stdout.count("hostile") == 0,
-                       READY_SECONDS * 3, "the end of their sessions", interval=0.5)
 
 
 if __name__ == "__main__":

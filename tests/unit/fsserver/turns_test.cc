@@ -10,7 +10,7 @@ namespace tusk::server {
 namespace {
 
 using schema::Request;
-constexpr int kFiles = 3000;
+constexpr int kFiles = 1000;
 
 class Turns : public testing::Test {
  protected:

@@ -78,12 +78,14 @@ class CachedAttributes {
 
  private:
   // Answers that crossed on the way are ordered by the server's own clock. On a tie the larger file
-  // is taken: files grow by small steps within one tick, they rarely shrink. Of two that are equally large it
-  // is not the one that was asked for before something happened to the file, if the other was asked after it.
+  // is taken: files grow by small steps within one tick, they rarely shrink. Of two that are equally large
+  // and take up as much room it is not the one that was asked for before something happened to the file, if
+  // the other was asked after it.
   [[nodiscard]] bool newer(const Attributes& attr, TimePoint started) const {
     if (!same_time(attr_.ctime, attr.ctime)) return earlier(attr_.ctime, attr.ctime);
     const bool asked_before = started < expired_at_ && learnt_.ever();
-    return asked_before ? attr.size > attr_.size : attr.size >= attr_.size;
+    if (attr.size != attr_.size) return attr.size > attr_.size;
+    return asked_before ? attr.blocks > attr_.blocks : attr.blocks >= attr_.blocks;
   }
 
   Attributes attr_;

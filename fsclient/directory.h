@@ -65,6 +65,9 @@ struct Directory {
   // none.
   std::uint64_t exclusive = 0;
   std::uint64_t exclusive_lease = 0;
+  // When this mount set a default ACL: an exclusiveness that was asked for before does not count. What is
+  // made then gets its mode and ACL from the server.
+  TimePoint default_acl_set_at = TimePoint::min();
   Ahead names_complete_ahead;
   std::shared_ptr<Listing> listing;  // the newest; may still be loading
   KernelListing in_kernel;

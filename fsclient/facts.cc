@@ -73,6 +73,7 @@ void Facts::learn_logged(Inode& inode, const schema::Attr& attr, const Told& tol
   const std::lock_guard lock(inode.mutex);
   const Attributes fresh = Attributes::from_schema(attr);
   core_.clock.answered(fresh.ctime, core_.scheduler.now() - told.started);
+  core_.inodes.numbers().saw(fresh.ino);
   if (inode.file) {
     if (inode.log.made_under != 0 && inode.attributes.value().change == 0 && !inode.log.told)
       inode.file->version.set(fresh.change);  // the first that is told of it
@@ -95,7 +96,8 @@ void Facts::learn_beside_log_locked(Inode& inode, const schema::Attr& attr, cons
   if (newest && !upon_newest && !(by_log && newest->by_log)) {
     inode.log.order_guessed = true;
     const bool tie = same_time(newest->attr.ctime, fresh.ctime);
-    if (tie ? fresh.size < newest->attr.size : earlier(fresh.ctime, newest->attr.ctime)) return;
+    const auto extent = [](const Attributes& of) { return std::pair(of.size, of.blocks); };
+    if (tie ? extent(fresh) < extent(newest->attr) : earlier(fresh.ctime, newest->attr.ctime)) return;
   }
   newest = {fresh, told.about(attr), by_log};
 }
@@ -120,7 +122,7 @@ void Facts::settle_locked(Inode& inode) {
     attr.size = std::max(attr.size, assumed.size);
     inode.log.show_no_other_times();
   } else {
-    const timespec shown = inode.shown().ctime;
+    const timespec shown = inode.shown_ctime();
     inode.log.assume_no_more();
     inode.log.shown_ctime = shown;
     inode.log.shown_until_change = attr.change;
@@ -132,8 +134,8 @@ void Facts::settle_locked(Inode& inode) {
 }
 
 void Facts::written_locked(Inode& inode) {
-  if (inode.attributes.value().size >= inode.file->written_end)
-    inode.file->written_end = 0;
+  if (inode.attributes.value().size >= inode.file->written_end())
+    inode.file->written.clear();
   else
     inode.attributes.expire(core_.scheduler.now());  // it was told of earlier than the last write
 }
@@ -168,7 +170,7 @@ bool Facts::learn_locked(Inode& inode, const Attributes& attr, const Told& told)
   if (attr.change != old.change) core_.loans.withdraw_locked(inode);
   if (!inode.file || inode.written_since(told.started)) return false;
   FileState& file = *inode.file;
-  file.written_end = 0;  // all of it is in the server's size now
+  file.written.clear();  // all of it is in the server's size now
   follow_touch(file, old, attr);
   return forget_if_other_bytes(inode, old, attr);
 }
@@ -254,6 +256,7 @@ bool Facts::check_bytes_locked(Inode& inode, bool leased) {
 }
 
 void Facts::prepare(Inode& inode, const Attributes& attr) {
+  core_.inodes.numbers().saw(attr.ino);
   if (attr.is_regular() && !inode.file) add_file(inode);
   if (attr.is_directory() && !inode.directory) inode.directory = std::make_unique<Directory>();
 }

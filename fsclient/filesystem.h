@@ -67,6 +67,14 @@ struct CreateReply {
   OpenReply open;
 };
 
+// The mode of what is to be made: type and permission bits as the program's umask leaves them, and the bits
+// that it takes out. Where the directory has a default ACL, the ACL counts instead of the umask (acl(5)).
+struct CreationMode {
+  CreationMode(std::uint32_t masked, std::uint32_t taken_out = 0) : mode(masked), umask(taken_out) {}
+  std::uint32_t mode;
+  std::uint32_t umask;
+};
+
 struct TimeNow {};
 using NewTime = std::variant<TimeNow, timespec>;
 
@@ -85,6 +93,8 @@ struct NewAttributes {
 
   // Who could open it before might not be allowed to any more.
   [[nodiscard]] bool may_lock_out() const { return mode || uid || gid; }
+  // All but the size, at the time `now`.
+  void apply_to(Attributes& attr, const timespec& now) const;
 };
 
 // Where readdir puts entries. `next` is the offset to go on at after this entry. Returns false when
@@ -127,7 +137,7 @@ class Filesystem {
   // ---- names
   void lookup(Asker asker, NodeId parent, std::string name, Done<EntryReply> done);
   void forget(NodeId node, std::uint64_t lookups);
-  void make_node(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint64_t rdev,
+  void make_node(Asker asker, NodeId parent, std::string name, CreationMode mode, std::uint64_t rdev,
                  std::string target, Done<EntryReply> done);
   void remove(Asker asker, NodeId parent, std::string name, bool directory, Done<void> done);
   void rename(Asker asker, NodeId old_parent, std::string old_name, NodeId new_parent, std::string new_name,
@@ -157,7 +167,7 @@ class Filesystem {
 
   // ---- files
   void open(Asker asker, NodeId node, std::uint32_t flags, Done<OpenReply> done);
-  void create(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint32_t flags,
+  void create(Asker asker, NodeId parent, std::string name, CreationMode mode, std::uint32_t flags,
               Done<CreateReply> done);
   void read(Asker asker, Handle handle, ByteCount offset, ByteCount length, ReadDone done);
   // `appends`: at the end of the file, wherever that is; O_APPEND can be set and cleared after the open,
@@ -271,7 +281,9 @@ class Filesystem {
   void send_rename(const Asker& asker, const InodePointer& from, const std::string& old_name,
                    const InodePointer& to, const std::string& new_name, std::uint32_t flags, NoOpens no_opens,
                    Done<void> done);
-  void note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply);
+  // `attr` as it is now; null: the server does not tell.
+  void note_removed(const InodePointer& inode, const Told& told, const schema::Attr* attr);
+  void note_replaced(const InodePointer& inode, const Told& told, const schema::RenameReply& reply);
   void note_moved(const InodePointer& inode, const Told& told, const schema::RenameReply& reply);
 
   // ---- what this mount answers by itself (filesystem_log.cc)
@@ -288,13 +300,15 @@ class Filesystem {
   };
   [[nodiscard]] std::optional<Standing> standing_in(Inode& directory);
   [[nodiscard]] bool wants_exclusive() const;
-  void note_exclusive(const InodePointer& directory, const schema::Reply& reply);
-  void note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr);
+  void note_exclusive(const InodePointer& directory, const schema::Reply& reply, TimePoint asked);
+  void note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr,
+                      TimePoint asked);
   void note_new_directory(Inode& directory, std::uint64_t exclusive, std::uint64_t lease);
   void acquire_around(const Asker& asker, const InodePointer& directory);
   void acquire(const Asker& asker, std::vector<InodePointer> directories,
                std::move_only_function<void()> answered);
-  void note_acquired(const std::vector<InodePointer>& asked, const schema::Reply& reply);
+  void note_acquired(const std::vector<InodePointer>& asked, const schema::Reply& reply, TimePoint started);
+  void give_up_names(Inode& directory);
   [[nodiscard]] InodePointer new_inode(const Asker& asker, const Standing& standing, std::uint32_t mode,
                                        std::uint64_t rdev);
   [[nodiscard]] bool append_making(const Asker& asker, const Standing& standing,
@@ -312,9 +326,9 @@ class Filesystem {
   [[nodiscard]] std::optional<bool> known_empty(Inode& directory);
   void unlinked_here(Inode& inode, const timespec& at);
   [[nodiscard]] bool create_here(const Asker& asker, const InodePointer& directory, const std::string& name,
-                                 std::uint32_t mode, std::uint32_t flags, Done<CreateReply>& done);
+                                 CreationMode mode, std::uint32_t flags, Done<CreateReply>& done);
   [[nodiscard]] bool make_node_here(const Asker& asker, const InodePointer& directory,
-                                    const std::string& name, std::uint32_t mode, std::uint64_t rdev,
+                                    const std::string& name, CreationMode mode, std::uint64_t rdev,
                                     const std::string& target, Done<EntryReply>& done);
   [[nodiscard]] bool remove_here(const Asker& asker, const InodePointer& directory, const std::string& name,
                                  bool is_directory, Done<void>& done);
@@ -369,6 +383,7 @@ class Filesystem {
   // The type and permission bits that the server gives to what a program makes, or chmods, so.
   [[nodiscard]] std::uint32_t mode_at_server(std::uint32_t mode) const;
   static void write_set_attributes(schema::SetAttrRequest& set, const NewAttributes& changes);
+  void change_removed(Inode& inode, const NewAttributes& changes);
   void note_truncated(const InodePointer& inode, ByteCount size);
   [[nodiscard]] bool known_without_xattrs(Inode& inode);
   void xattrs_changed(const InodePointer& inode);
@@ -435,7 +450,8 @@ class Filesystem {
                   Done<void> done);
   void unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock);
   void send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, const NewLock& lock);
-  void note_unlocked(const Inode& inode, const NewLock& unlock);
+  void unlock_description(const std::shared_ptr<OpenFile>& file);
+  void resume(std::vector<UnlocksBehindData::Waiter> waiters);
   // Whether the owner has POSIX locks on the file, which are to be given back now.
   [[nodiscard]] static bool take_locks_of(OpenFile& file, std::uint64_t owner);
   void unlock_all_of(const Asker& asker, const std::shared_ptr<OpenFile>& file, std::uint64_t owner,

@@ -9,9 +9,10 @@
 namespace tusk::client {
 namespace {
 
-bool known_to_be_removed(Inode& inode) {
+// The server has forgotten what this mount has removed; somebody here still has it open, or is in it.
+bool only_here(Inode& inode, const Error& error) {
   const std::lock_guard lock(inode.mutex);
-  return inode.attributes.known() && inode.attributes.value().nlink == 0;
+  return error.code == from_errno(ESTALE) && inode.removed();
 }
 
 std::uint64_t ino_of(Inode& inode) {
@@ -63,9 +64,8 @@ void Filesystem::ask_attributes(const Asker& asker, const InodePointer& inode, D
   remote_.ask(asker, std::move(request), schema::Reply::kAttr,
               [this, inode, started = core_.scheduler.now(),
                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                // A removed directory that somebody is still in: the server has forgotten it, we have not.
-                if (!reply && reply.error().code == from_errno(ESTALE) &&
-                    (known_to_be_removed(*inode) || lives_on_here(*inode)))
+                if (!reply && only_here(*inode, reply.error())) return done(false);
+                if (!reply && reply.error().code == from_errno(ESTALE) && lives_on_here(*inode))
                   return done(false);
                 if (!reply) return done(std::unexpected(reply.error()));
                 const Told told(started, reply->message, {});
@@ -111,15 +111,25 @@ void Filesystem::set_attributes(Asker asker, NodeId node, std::optional<Handle> 
     if (!gid) return done(std::unexpected(gid.error()));
     changes.gid = *gid;
   }
-  const bool nothing =
-      !changes.mode && !changes.uid && !changes.gid && !changes.size && !changes.atime && !changes.mtime;
-  if (nothing) return attributes(std::move(asker), node, std::move(done));
   change_attributes(asker, *found, handle, changes, std::move(done));
 }
 
 void Filesystem::change_attributes(const Asker& asker, const InodePointer& inode,
                                    std::optional<Handle> handle, const NewAttributes& changes,
                                    Done<AttributesReply> done) {
+  const bool nobody_else_sees_it = [&] {
+    const std::lock_guard lock(inode->mutex);
+    return inode->removed() && inode->open_files.empty();
+  }();
+  if (nobody_else_sees_it && !changes.size && in_log({inode}))  // what removed it tells its attributes, too
+    return after_log<Done<AttributesReply>>(
+        asker, std::move(done), [this, asker, inode, handle, changes](auto then) {
+          change_attributes(asker, inode, handle, changes, std::move(then));
+        });
+  if (nobody_else_sees_it && !changes.size) {
+    change_removed(*inode, changes);
+    return done(changed_attributes(*inode));
+  }
   using Reply = Done<AttributesReply>;
   auto behind_data = [this, asker, inode, handle, changes,
                       done = std::move(done)](const Result<bool>& logged) mutable {
@@ -205,6 +215,26 @@ void Filesystem::write_set_attributes(schema::SetAttrRequest& set, const NewAttr
       set.set_mtime_now(true);
     }
   }
+}
+
+void Filesystem::change_removed(Inode& inode, const NewAttributes& changes) {
+  const std::lock_guard lock(inode.mutex);
+  const timespec now = core_.clock.past(inode.shown_ctime());
+  inode.attributes.adjust([&](Attributes& attr) { changes.apply_to(attr, now); });
+  core_.loans.withdraw_locked(inode);
+}
+
+void NewAttributes::apply_to(Attributes& attr, const timespec& now) const {
+  const auto time = [&](const NewTime& wanted) {
+    const auto* given = std::get_if<timespec>(&wanted);
+    return given != nullptr ? *given : now;
+  };
+  if (mode) attr.mode = (attr.mode & S_IFMT) | (*mode & 07777);
+  if (uid) attr.uid = *uid;
+  if (gid) attr.gid = *gid;
+  if (atime) attr.atime = time(*atime);
+  if (mtime) attr.mtime = time(*mtime);
+  attr.ctime = now;
 }
 
 // What is cached past the shorter of both sizes is not the file's any more.

@@ -122,7 +122,10 @@ void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>&
     if (lock.type != F_UNLCK || everything)
       (lock.flock ? file->flocked : file->record_locked) = lock.type != F_UNLCK;
     if (lock.type == F_UNLCK && everything) file->lock_lost = false;
-    if (lock.type != F_UNLCK && !lock.flock) file->inode->lock_owners.insert(lock.owner);
+    if (lock.type != F_UNLCK && !lock.flock) {
+      file->inode->lock_owners.insert(lock.owner);
+      file->lock_owners.insert(lock.owner);
+    }
   }
   if (lock.type == F_UNLCK) return done({});
   // What others changed while they held it is asked for, and our bytes and the kernel's go before the answer.
@@ -149,6 +152,7 @@ void Filesystem::after_lock(const Asker& asker, const std::shared_ptr<OpenFile>&
 bool Filesystem::take_locks_of(OpenFile& file, std::uint64_t owner) {
   const std::lock_guard lock(file.inode->mutex);
   const bool has_locks = file.inode->lock_owners.erase(owner) > 0;
+  for (OpenFile* open : file.inode->open_files) open->lock_owners.erase(owner);
   if (file.inode->lock_owners.empty())
     for (OpenFile* open : file.inode->open_files) open->record_locked = false;
   return has_locks;
@@ -166,15 +170,28 @@ void Filesystem::send_unlock_behind_data(const std::shared_ptr<OpenFile>& file, 
     // Out of reach for longer than calls wait; the data waits on.
     if (!flushed) return send_unlock_behind_data(file, lock);
     send_lock({}, file, lock, false, [this, file, lock](const Result<schema::LockReply>&) {
-      if (!lock.flock) note_unlocked(*file->inode, lock);
+      resume(unlocks_.end(*file->inode, lock));
     });
-    // Its owner is gone, and no other has its number: nobody's next lock is that one's.
-    if (lock.flock) note_unlocked(*file->inode, lock);
+    // The owner of a flock is gone, and no other has its number: nobody's next lock is that one's.
+    resume(unlocks_.sent(*file->inode, lock));
   });
 }
 
-void Filesystem::note_unlocked(const Inode& inode, const NewLock& unlock) {
-  for (auto& waiter : unlocks_.end(inode, unlock)) core_.scheduler.post(std::move(waiter.go_on));
+// A process gives its record locks back by a close (flush) of any of its descriptors. An owner that never
+// did, and has locks through a file that is gone, is the open file description itself (F_OFD_SETLK).
+void Filesystem::unlock_description(const std::shared_ptr<OpenFile>& file) {
+  std::set<std::uint64_t> owners;
+  {
+    const std::lock_guard lock(file->inode->mutex);
+    owners.swap(file->lock_owners);
+  }
+  for (const std::uint64_t owner : owners)
+    if (take_locks_of(*file, owner))
+      unlock_behind_data(file, {.owner = owner, .type = F_UNLCK, .end = INT64_MAX});
+}
+
+void Filesystem::resume(std::vector<UnlocksBehindData::Waiter> waiters) {
+  for (auto& waiter : waiters) core_.scheduler.post(std::move(waiter.go_on));
 }
 
 // close(2) releases all POSIX locks the process has on the file. Most have none: no call then.

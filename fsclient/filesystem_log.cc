@@ -18,10 +18,12 @@ namespace tusk::client {
 namespace {
 
 constexpr std::size_t kNameMax = 255;
-// Above any number of a local file system's.
-constexpr std::uint64_t kOwnIno = 1ull << 62;
-constexpr ByteCount kEmptyDirectory = 4096;  // as most file systems show it
-constexpr std::uint32_t kRenameFlags = 3;    // NOREPLACE and EXCHANGE
+// As ext4 shows them.
+constexpr ByteCount kEmptyDirectory = 4096;
+constexpr ByteCount kLinkInInode = 59;  // a longer target takes a block
+constexpr std::uint64_t kBlock = 4096 / 512;
+// Of a directory in a file system that does not count its links (btrfs).
+constexpr std::uint32_t kLinksNotCounted = 1;
 
 const timespec& later(const timespec& one, const timespec& other) {
   return earlier(one, other) ? other : one;
@@ -43,11 +45,6 @@ void note_failure(Directory& directory, const Error& error, UntoldFailures::Id f
   directory.failures.add(failure, untold);
 }
 
-Attributes attributes_of(Inode& inode) {
-  const std::lock_guard lock(inode.mutex);
-  return inode.attributes.value();
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- what it rests on
@@ -62,27 +59,37 @@ std::optional<Filesystem::Standing> Filesystem::standing_in(Inode& directory) {
   Standing standing{.exclusive = directory.directory->exclusive,
                     .told = now,
                     .directory = directory.attributes.value(),
-                    .at = core_.clock.after(directory.shown().ctime),
+                    .at = core_.clock.after({}),
                     .naming = core_.log.naming()};
   standing.told.lease = directory.directory->exclusive_lease;
   standing.told.cover = schema::COVER_LEASE;
   return standing;
 }
 
-void Filesystem::note_exclusive(const InodePointer& directory, const schema::Reply& reply) {
+void Filesystem::note_exclusive(const InodePointer& directory, const schema::Reply& reply, TimePoint asked) {
   if (reply.names() == schema::COVER_EXCLUSIVE)
-    note_exclusive(*directory, reply, reply.has_directory() ? &reply.directory() : nullptr);
+    note_exclusive(*directory, reply, reply.has_directory() ? &reply.directory() : nullptr, asked);
 }
 
-void Filesystem::note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr) {
+void Filesystem::note_exclusive(Inode& directory, const schema::Reply& reply, const schema::Attr* attr,
+                                TimePoint asked) {
   core_.log.grant(reply.exclusive());
   exclusive_use_.note();
   const std::lock_guard lock(directory.mutex);
-  if (!directory.directory) return;
+  if (!directory.directory || asked <= directory.directory->default_acl_set_at) return;
   directory.directory->exclusive = reply.exclusive();
   directory.directory->exclusive_lease = reply.lease();
   if (attr == nullptr || directory.log.entries > 0) return;
+  core_.clock.saw(Attributes::from_schema(*attr).ctime);
   directory.attributes.assume(Attributes::from_schema(*attr), {core_.scheduler.now(), reply.lease()});
+}
+
+// From here on the server is asked for what is made in it.
+void Filesystem::give_up_names(Inode& directory) {
+  const std::lock_guard lock(directory.mutex);
+  if (!directory.directory) return;
+  directory.directory->exclusive = 0;
+  directory.directory->default_acl_set_at = core_.scheduler.now();
 }
 
 // A directory that has just been made and that nobody else knows: it is empty.
@@ -139,20 +146,21 @@ void Filesystem::acquire(const Asker& asker, std::vector<InodePointer> directori
   for (const InodePointer& directory : directories)
     request.mutable_acquire()->add_handles(directory->handle());
   remote_.ask({asker.uid, asker.gid, asker.pid, nullptr}, std::move(request), schema::Reply::kAcquire,
-              [this, asked = std::move(directories),
+              [this, asked = std::move(directories), started = core_.scheduler.now(),
                answered = std::move(answered)](const Result<rpc::CallReply>& reply) mutable {
-                if (reply) note_acquired(asked, reply->message);
+                if (reply) note_acquired(asked, reply->message, started);
                 answered();
               });
 }
 
-void Filesystem::note_acquired(const std::vector<InodePointer>& asked, const schema::Reply& reply) {
+void Filesystem::note_acquired(const std::vector<InodePointer>& asked, const schema::Reply& reply,
+                               TimePoint started) {
   const schema::AcquireReply& acquired = reply.acquire();
   const auto count = std::min<std::size_t>(
       asked.size(), static_cast<std::size_t>(std::min(acquired.names_size(), acquired.directories_size())));
   for (std::size_t i = 0; i < count; ++i)
     if (acquired.names(static_cast<int>(i)) == schema::COVER_EXCLUSIVE)
-      note_exclusive(*asked[i], reply, &acquired.directories(static_cast<int>(i)));
+      note_exclusive(*asked[i], reply, &acquired.directories(static_cast<int>(i)), started);
 }
 
 // ---------------------------------------------------------------- what is made
@@ -169,10 +177,11 @@ Filesystem::InodePointer Filesystem::new_inode(const Asker& asker, const Standin
   const bool inherits = (standing.directory.mode & S_ISGID) != 0;
   mode = mode_at_server(mode);
   Attributes attr;
-  attr.ino = kOwnIno | number;
+  attr.ino = OwnNumbers::wide(number);
   attr.mode = mode | (S_ISDIR(mode) && inherits ? S_ISGID : 0);
-  attr.nlink = S_ISDIR(mode) ? 2 : 1;
+  attr.nlink = S_ISDIR(mode) && standing.directory.nlink != kLinksNotCounted ? 2 : 1;
   attr.size = S_ISDIR(mode) ? kEmptyDirectory : 0;
+  attr.blocks = S_ISDIR(mode) ? kBlock : 0;
   attr.uid = options_.identity.is_real() ? asker.uid : owner_uid_;
   attr.gid = inherits ? standing.directory.gid : options_.identity.is_real() ? asker.gid : owner_gid_;
   attr.rdev = rdev;
@@ -182,7 +191,7 @@ Filesystem::InodePointer Filesystem::new_inode(const Asker& asker, const Standin
   inode->log.number = number;
   inode->log.alias = rpc::handle_of_alias(number);
   inode->log.made_under = standing.exclusive;
-  inode->log.shown_ino = attr.ino;
+  inode->log.shown_ino = core_.inodes.numbers().take(number);
   inode->attributes.assume(attr, standing.learnt());
   if (S_ISREG(mode)) {
     inode->file = std::make_unique<FileState>(core_.cache, inode);
@@ -280,8 +289,10 @@ void Filesystem::ask_whether_gone(const InodePointer& directory, const std::stri
 void Filesystem::assume_changed(Inode& directory, const Standing& standing, int links) {
   const std::lock_guard lock(directory.mutex);
   Attributes attr = directory.attributes.value();
-  attr.mtime = attr.ctime = standing.at;
-  attr.nlink = static_cast<std::uint32_t>(static_cast<int>(attr.nlink) + links);
+  attr.mtime = standing.at;
+  attr.ctime = later(standing.at, core_.clock.past(directory.shown_ctime()));
+  if (attr.nlink != kLinksNotCounted)
+    attr.nlink = static_cast<std::uint32_t>(static_cast<int>(attr.nlink) + links);
   directory.attributes.assume(attr, standing.learnt());
   directory.log.assumed_under = standing.exclusive;
   directory.log.show_no_other_times();
@@ -289,17 +300,18 @@ void Filesystem::assume_changed(Inode& directory, const Standing& standing, int 
 }
 
 bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, const std::string& name,
-                             std::uint32_t mode, std::uint32_t flags, Done<CreateReply>& done) {
+                             CreationMode mode, std::uint32_t flags, Done<CreateReply>& done) {
   const auto standing = standing_in(*directory);
   if (!standing || name.size() > kNameMax || (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0) return false;
   if (names_.lookup(*directory, name).kind != NameAnswer::Kind::kAbsent) return false;
-  const InodePointer inode = new_inode(asker, *standing, S_IFREG | (mode & 07777), 0);
+  const InodePointer inode = new_inode(asker, *standing, S_IFREG | (mode.mode & 07777), 0);
   const std::uint64_t open_id = core_.log.next_open_id();
   schema::Request entry;
   schema::CreateRequest& create = *entry.mutable_create();
   create.set_parent(directory->name_in_log());
   create.set_name(name);
-  create.set_mode(mode);
+  create.set_mode(mode.mode);
+  create.set_umask(mode.umask);
   // What somebody has made there meanwhile is not ours to empty.
   create.set_flags((flags | O_EXCL) & ~static_cast<std::uint32_t>(O_TRUNC));
   create.set_open_id(open_id);
@@ -310,25 +322,30 @@ bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, 
 }
 
 bool Filesystem::make_node_here(const Asker& asker, const InodePointer& directory, const std::string& name,
-                                std::uint32_t mode, std::uint64_t rdev, const std::string& target,
+                                CreationMode mode, std::uint64_t rdev, const std::string& target,
                                 Done<EntryReply>& done) {
   const auto standing = standing_in(*directory);
   if (!standing || name.size() > kNameMax || target.size() >= PATH_MAX) return false;
   // Whether the server may make a device is for it to say.
-  if (S_ISCHR(mode) || S_ISBLK(mode)) return false;
+  if (S_ISCHR(mode.mode) || S_ISBLK(mode.mode)) return false;
   if (names_.lookup(*directory, name).kind != NameAnswer::Kind::kAbsent) return false;
-  const InodePointer inode = new_inode(asker, *standing, S_ISLNK(mode) ? S_IFLNK | 0777 : mode, rdev);
-  if (S_ISDIR(mode)) note_new_directory(*inode, standing->exclusive, standing->told.lease);
-  if (S_ISLNK(mode)) {
+  const bool is_link = S_ISLNK(mode.mode);
+  const InodePointer inode = new_inode(asker, *standing, is_link ? S_IFLNK | 0777 : mode.mode, rdev);
+  if (S_ISDIR(mode.mode)) note_new_directory(*inode, standing->exclusive, standing->told.lease);
+  if (is_link) {
     const std::lock_guard lock(inode->mutex);
     inode->link_target = target;
-    inode->attributes.adjust([&](Attributes& attr) { attr.size = target.size(); });
+    inode->attributes.adjust([&](Attributes& attr) {
+      attr.size = target.size();
+      attr.blocks = target.size() > kLinkInInode ? kBlock : 0;
+    });
   }
   schema::Request entry;
   schema::MakeNodeRequest& make = *entry.mutable_make_node();
   make.set_parent(directory->name_in_log());
   make.set_name(name);
-  make.set_mode(mode);
+  make.set_mode(mode.mode);
+  make.set_umask(mode.umask);
   make.set_target(target);
   make.set_rdev(rdev);
   if (!append_making(asker, *standing, directory, name, inode, std::move(entry))) return false;
@@ -352,11 +369,11 @@ std::optional<bool> Filesystem::known_empty(Inode& directory) {
 void Filesystem::unlinked_here(Inode& inode, const timespec& at) {
   const std::lock_guard lock(inode.mutex);
   if (inode.file) inode.file->touch();
-  const timespec shown = inode.shown().ctime;
+  const timespec shown = inode.shown_ctime();
   inode.attributes.adjust([&](Attributes& attr) {
     attr.nlink = attr.is_directory() || attr.nlink == 0 ? 0 : attr.nlink - 1;
     if (attr.is_directory()) attr.size = 0;
-    attr.ctime = later(at, core_.clock.after(shown));
+    attr.ctime = later(at, core_.clock.past(shown));
   });
   inode.log.show_no_other_times();
   core_.loans.withdraw_locked(inode);
@@ -417,8 +434,8 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
                              Done<void>& done) {
   const auto standing = standing_in(*from);
   const auto standing_there = standing_in(*to);
-  if (!standing || !standing_there || standing->exclusive != standing_there->exclusive ||
-      (flags & kRenameFlags) != 0 || new_name.size() > kNameMax)
+  if (!standing || !standing_there || standing->exclusive != standing_there->exclusive || flags != 0 ||
+      new_name.size() > kNameMax)
     return false;
   const NameAnswer old = names_.lookup(*from, old_name);
   const NameAnswer there = names_.lookup(*to, new_name);
@@ -451,7 +468,10 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
       facts_.learn_logged(*moved, reply->rename().moved().attr(), Told(started, *reply, {}));
     else
       facts_.learn_logged_somehow(*moved);
-    if (replaced) facts_.learn_logged_somehow(*replaced);
+    if (replaced && reply && reply->rename().has_replaced())
+      facts_.learn_logged(*replaced, reply->rename().replaced(), Told(started, *reply, {}));
+    else if (replaced)
+      facts_.learn_logged_somehow(*replaced);
     if (reply) return;
     const UntoldFailures::Id failure = core_.untold.add(text_of_failure(new_name, reply.error()));
     not_done(from, old_name, reply.error(), failure);
@@ -475,9 +495,9 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
   if (replaced) unlinked_here(*replaced, standing->at);
   {
     const std::lock_guard lock(moved->mutex);
-    const timespec shown = moved->shown().ctime;
+    const timespec shown = moved->shown_ctime();
     moved->attributes.adjust(
-        [&](Attributes& attr) { attr.ctime = later(standing->at, core_.clock.after(shown)); });
+        [&](Attributes& attr) { attr.ctime = later(standing->at, core_.clock.past(shown)); });
     moved->log.show_no_other_times();
     core_.loans.withdraw_locked(*moved);
   }
@@ -502,13 +522,14 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     if (gives_away && (!options_.identity.is_real() || asker.uid != 0)) return false;
   }
   if (!core_.log.stands(exclusive) || !core_.log.has_room()) return false;
+  const timespec at = core_.clock.after({});
   timespec now{};
   {
     const std::lock_guard lock(inode->mutex);
-    now = core_.clock.after(inode->shown().ctime);
+    now = core_.clock.past(inode->shown_ctime());
   }
   for (std::optional<NewTime>* time : {&changes.atime, &changes.mtime})
-    if (*time && std::holds_alternative<TimeNow>(**time)) *time = now;
+    if (*time && std::holds_alternative<TimeNow>(**time)) *time = at;
   const OperationLog::Naming naming = core_.log.naming();
   schema::Request entry;
   write_set_attributes(*entry.mutable_setattr(), changes);
@@ -520,12 +541,8 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     const std::lock_guard lock(inode->mutex);
     entry.mutable_setattr()->set_open_id(inode->any_open_id());
     inode->attributes.adjust([&](Attributes& attr) {
-      if (changes.mode) attr.mode = mode_at_server((attr.mode & S_IFMT) | (*changes.mode & 07777));
-      if (changes.uid) attr.uid = *changes.uid;
-      if (changes.gid) attr.gid = *changes.gid;
-      if (changes.atime) attr.atime = std::get<timespec>(*changes.atime);
-      if (changes.mtime) attr.mtime = std::get<timespec>(*changes.mtime);
-      attr.ctime = now;
+      changes.apply_to(attr, now);
+      if (changes.mode) attr.mode = mode_at_server(attr.mode);
     });
     inode->log.show_no_other_times();
     core_.loans.withdraw_locked(*inode);

@@ -1,5 +1,6 @@
 // Filesystem: lookups, and operations that change which names there are.
 #include <dirent.h>
+#include <linux/fs.h>
 
 #include <array>
 #include <cerrno>
@@ -8,11 +9,6 @@
 #include "fsclient/filesystem.h"
 
 namespace tusk::client {
-namespace {
-
-constexpr std::uint32_t kRenameExchange = 2;  // RENAME_EXCHANGE
-
-}  // namespace
 
 void Filesystem::lookup(Asker asker, NodeId parent, std::string name, Done<EntryReply> done) {
   const Result<InodePointer> found = inode_of(parent);
@@ -81,7 +77,7 @@ EntryReply Filesystem::fresh_entry(const InodePointer& inode, Learnt learnt) {
 
 void Filesystem::forget(NodeId node, std::uint64_t lookups) { core_.inodes.forget(node, lookups); }
 
-void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::uint32_t mode,
+void Filesystem::make_node(Asker asker, NodeId parent, std::string name, CreationMode mode,
                            std::uint64_t rdev, std::string target, Done<EntryReply> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
@@ -96,7 +92,8 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
   schema::MakeNodeRequest& make = *request.mutable_make_node();
   make.set_parent((*found)->handle());
   make.set_name(name);
-  make.set_mode(mode);
+  make.set_mode(mode.mode);
+  make.set_umask(mode.umask);
   make.set_target(std::move(target));
   make.set_rdev(rdev);
   remote_.mutate(
@@ -111,7 +108,7 @@ void Filesystem::make_node(Asker asker, NodeId parent, std::string name, std::ui
         const Result<InodePointer> inode = facts_.learn(reply->message.node().node(), told);
         if (!inode) return done(std::unexpected(inode.error()));
         const Learnt learnt = names_.changed(*directory, name, *inode, told);
-        note_exclusive(directory, reply->message);
+        note_exclusive(directory, reply->message, started);
         if (reply->message.node().made_names() == schema::COVER_EXCLUSIVE)
           note_new_directory(**inode, reply->message.exclusive(), reply->message.lease());
         done(changed_entry(*inode, learnt));
@@ -155,20 +152,37 @@ void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, 
         }
         const InodePointer removed = names_.last_known(*directory, name);
         names_.changed(*directory, name, nullptr, Told(started, reply->message, reply->message.names()));
-        note_exclusive(directory, reply->message);
-        note_removed(removed, Told(started, reply->message, {}), reply->message.remove());
+        note_exclusive(directory, reply->message, started);
+        const schema::RemoveReply& told = reply->message.remove();
+        note_removed(removed, Told(started, reply->message, {}), told.has_attr() ? &told.attr() : nullptr);
         done({});
       });
 }
 
 // What is left of a file whose name is gone. An answer without attributes: nobody has it any more but
 // those who have it open here.
-void Filesystem::note_removed(const InodePointer& inode, const Told& told, const schema::RemoveReply& reply) {
+void Filesystem::note_removed(const InodePointer& inode, const Told& told, const schema::Attr* attr) {
   if (!inode) return;
-  if (reply.has_attr()) return facts_.learn_own(*inode, reply.attr(), told);
+  if (attr != nullptr) return facts_.learn_own(*inode, *attr, told);
   touched(inode);
   const std::lock_guard lock(inode->mutex);
-  inode->attributes.adjust([](Attributes& attr) { attr.nlink = 0; });
+  inode->attributes.adjust([](Attributes& known) { known.nlink = 0; });
+}
+
+// Without attributes the server does not know it any more, and a directory has no other name.
+void Filesystem::note_replaced(const InodePointer& inode, const Told& told,
+                               const schema::RenameReply& reply) {
+  if (!inode) return;
+  bool is_it = false;
+  bool is_directory = false;
+  {
+    const std::lock_guard lock(inode->mutex);
+    is_it = reply.replaced().ino() == inode->attributes.value().ino;
+    is_directory = inode->attributes.value().is_directory();
+  }
+  if (reply.has_replaced() && is_it) return note_removed(inode, told, &reply.replaced());
+  if (is_directory && !reply.has_replaced()) return note_removed(inode, told, nullptr);
+  touched(inode);
 }
 
 void Filesystem::note_moved(const InodePointer& inode, const Told& told, const schema::RenameReply& reply) {
@@ -224,15 +238,19 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
        no_opens = std::move(no_opens), done = std::move(done)](Result<rpc::CallReply> reply) mutable {
         const InodePointer moved = names_.last_known(*from, old_name);
         const InodePointer replaced = names_.last_known(*to, new_name);
-        const bool exchange = (flags & kRenameExchange) != 0;
+        const bool exchange = (flags & RENAME_EXCHANGE) != 0;
         if (reply)
           note_moved(moved, Told(started, reply->message, {}), reply->message.rename());
         else
           touched(moved);
-        touched(replaced);
+        if (reply && !exchange)
+          note_replaced(replaced, Told(started, reply->message, {}), reply->message.rename());
+        else
+          touched(replaced);
         const bool another = reply && moved && reply->message.rename().has_moved() &&
                              reply->message.rename().moved().handle() != moved->handle();
-        if (!reply || !moved || another || (exchange && !replaced)) {
+        const bool leaves_another = (flags & RENAME_WHITEOUT) != 0;
+        if (!reply || !moved || another || leaves_another || (exchange && !replaced)) {
           names_.changed_somehow(*from, old_name);
           names_.changed_somehow(*to, new_name);
         } else {
@@ -240,7 +258,7 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
           const InodePointer left = exchange ? replaced : nullptr;
           if (from == to) {
             names_.changed(*from, {{old_name, left}, {new_name, moved}}, told);
-            note_exclusive(from, reply->message);
+            note_exclusive(from, reply->message, started);
           } else {
             names_.changed(*from, old_name, left, told);
             names_.changed(*to, new_name, moved, told);
@@ -424,6 +442,7 @@ void Filesystem::continue_directory(const std::shared_ptr<DirectoryRead>& read) 
     if (entries.empty()) return end_directory(read);
     for (const ListedEntry& entry : entries) {
       DirectoryEntryOut out{entry.name, entry.ino, entry.type, std::nullopt, read->offset + 1};
+      core_.inodes.numbers().saw(entry.ino);
       if (entry.inode) {
         // A file that this mount has made may go by another number than the server's.
         const Attributes shown = shown_of(*entry.inode);

@@ -396,7 +396,7 @@ Result<OpenReply> Filesystem::opened(const InodePointer& inode, const schema::Op
   return OpenReply{new_file(inode, reply.open_id(), flags), keep};
 }
 
-void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint32_t mode, std::uint32_t flags,
+void Filesystem::create(Asker asker, NodeId parent, std::string name, CreationMode mode, std::uint32_t flags,
                         Done<CreateReply> done) {
   const Result<InodePointer> found = inode_of(parent);
   if (!found) return done(std::unexpected(found.error()));
@@ -411,7 +411,8 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
   schema::CreateRequest& create = *request.mutable_create();
   create.set_parent((*found)->handle());
   create.set_name(name);
-  create.set_mode(mode);
+  create.set_mode(mode.mode);
+  create.set_umask(mode.umask);
   create.set_flags(flags);
   remote_.mutate(
       asker, std::move(request), schema::Reply::kOpen,
@@ -432,7 +433,7 @@ void Filesystem::create(Asker asker, NodeId parent, std::string name, std::uint3
           (*inode)->file->capability_absent = true;
         }
         const Learnt learnt = names_.changed(*directory, name, *inode, told);
-        note_exclusive(directory, reply->message);
+        note_exclusive(directory, reply->message, started);
         done(CreateReply{changed_entry(*inode, learnt), *handle});
       });
 }
@@ -441,6 +442,7 @@ void Filesystem::release(Handle handle, bool flocked) {
   const std::shared_ptr<OpenFile> file = files_.take(handle);
   if (flocked)
     unlock_behind_data(file, {.flock = true, .owner = handle.value(), .type = F_UNLCK, .end = INT64_MAX});
+  unlock_description(file);
   {
     const std::lock_guard lock(file->inode->mutex);
     std::erase(file->inode->open_files, file.get());

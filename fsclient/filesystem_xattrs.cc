@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "fsclient/caller_rights.h"
 #include "fsclient/filesystem.h"
 #include "fsclient/minimal_acl.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr std::string_view kCapability = "security.capability";
 constexpr std::string_view kAcl = "system.posix_acl_";
 constexpr std::string_view kAccessAcl = "system.posix_acl_access";
+constexpr std::string_view kDefaultAcl = "system.posix_acl_default";
 // SELinux's. Where it is at work, its kernel answers by itself.
 constexpr std::string_view kLabel = "security.selinux";
 
@@ -34,9 +36,10 @@ std::string for_us(std::string_view names, const IdentityMap& identity) {
   return kept;
 }
 
-std::uint32_t mode_of(Inode& inode) {
+// Removed by this mount, and the server has forgotten it: programs here may still have it open.
+bool gone_with_its_attributes(Inode& inode, const Error& error) {
   const std::lock_guard lock(inode.mutex);
-  return inode.attributes.value().mode;
+  return error.code == from_errno(ESTALE) && inode.removed();
 }
 
 }  // namespace
@@ -69,6 +72,8 @@ void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::str
   remote_.ask(asker, std::move(request), schema::Reply::kXattr,
               [inode, capability, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (reply) return done(std::move(*reply->message.mutable_xattr()->mutable_value()));
+                if (gone_with_its_attributes(*inode, reply.error()))
+                  return done(fail(from_errno(ENODATA), "of a removed file"));
                 if (capability && reply.error().code == from_errno(ENODATA)) {
                   const std::lock_guard lock(inode->mutex);
                   if (inode->file) inode->file->capability_absent = true;
@@ -88,7 +93,8 @@ void Filesystem::list_xattrs(Asker asker, NodeId node, Done<std::string> done) {
   schema::Request request;
   request.mutable_listxattr()->set_handle((*found)->handle());
   remote_.ask(asker, std::move(request), schema::Reply::kXattr,
-              [this, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+              [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                if (!reply && gone_with_its_attributes(*inode, reply.error())) return done(std::string());
                 if (!reply) return done(std::unexpected(reply.error()));
                 done(for_us(reply->message.xattr().value(), options_.identity));
               });
@@ -109,7 +115,7 @@ void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::stri
   // cp -p gives every file such an ACL.
   if (const auto permissions = name == kAccessAcl ? permissions_of_minimal_acl(value) : std::nullopt;
       permissions && flags == 0 && options_.identity.is_real() && known_without_xattrs(**found)) {
-    const std::uint32_t mode = mode_of(**found);
+    const std::uint32_t mode = attributes_of(**found).mode;
     // Who may keep the bit is decided where the ACL is set.
     if ((mode & S_ISGID) == 0)
       return set_attributes(asker, node, {}, {.mode = (mode & (S_ISUID | S_ISVTX)) | *permissions},
@@ -118,26 +124,31 @@ void Filesystem::set_xattr(Asker asker, NodeId node, std::string name, std::stri
                               done({});
                             });
   }
+  if (name == kDefaultAcl) give_up_names(**found);
   if (in_log({*found}))
     return after_log<Done<void>>(asker, std::move(done),
                                  [this, asker, node, name, value, flags](Done<void> then) {
                                    set_xattr(asker, node, name, value, flags, std::move(then));
                                  });
   const bool may_lock_out = name == kAccessAcl;
+  const bool is_default_acl = name == kDefaultAcl;
   schema::Request request;
   schema::SetXattrRequest& set = *request.mutable_setxattr();
+  if (const Attributes attr = attributes_of(**found); may_lock_out && (attr.mode & S_ISGID) != 0)
+    set.set_kill_set_group_id(!may_keep_set_group_id(asker.pid, attr.gid));
   set.set_handle((*found)->handle());
   set.set_name(std::move(name));
   set.set_value(std::move(value));
   set.set_flags(flags);
   open_first(asker, may_lock_out ? *found : nullptr,
-             [this, asker, inode = *found, request = std::move(request),
+             [this, asker, inode = *found, request = std::move(request), is_default_acl,
               done = std::move(done)](Result<NoOpens> no_opens) mutable {
                if (!no_opens) return done(std::unexpected(no_opens.error()));
                remote_.mutate(asker, std::move(request), schema::Reply::kEmpty,
-                              [this, inode, no_opens = std::move(*no_opens),
+                              [this, inode, is_default_acl, no_opens = std::move(*no_opens),
                                done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                                 xattrs_changed(inode);
+                                if (is_default_acl) give_up_names(*inode);
                                 if (!reply) return done(std::unexpected(reply.error()));
                                 done({});
                               });

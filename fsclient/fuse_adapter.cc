@@ -168,6 +168,8 @@ void on_init(void* userdata, fuse_conn_info* connection) noexcept {
   want_if(connection, FUSE_CAP_SPLICE_MOVE, false);
   // A server acting as root would not clear set-uid bits on a write: the kernel here does.
   want_if(connection, FUSE_CAP_HANDLE_KILLPRIV, false);
+  // Default ACLs count instead of the umask, and only the server knows them: creation_mode().
+  want_if(connection, FUSE_CAP_DONT_MASK, true);
   // Who may do what is as on the server then, and the kernel remembers who has no ACL: ls -l asks for each
   // file's. Without it ACLs still pass through as extended attributes.
   want_if(connection, FUSE_CAP_POSIX_ACL, adapter.acls);
@@ -193,10 +195,16 @@ void on_forget_multi(fuse_req_t request, std::size_t count, fuse_forget_data* fo
   fuse_reply_none(request);
 }
 
+CreationMode creation_mode(fuse_req_t request, mode_t mode) {
+  const mode_t umask = fuse_req_ctx(request)->umask & 0777;
+  return {mode & ~umask, mode & umask};
+}
+
 void make_node(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device,
                std::string target) {
+  const CreationMode wanted = creation_mode(request, mode);
   auto [asker, pending] = receive(request);
-  pending.adapter->filesystem.make_node(asker, NodeId(parent), text(name), mode, device, std::move(target),
+  pending.adapter->filesystem.make_node(asker, NodeId(parent), text(name), wanted, device, std::move(target),
                                         answer<EntryReply>(pending, reply_entry));
 }
 
@@ -422,10 +430,10 @@ void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept
 
 void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
                fuse_file_info* file) noexcept {
+  const CreationMode wanted = creation_mode(request, mode & ~static_cast<mode_t>(S_IFMT));
   auto [asker, pending] = receive(request);
   pending.adapter->filesystem.create(
-      asker, NodeId(parent), text(name), mode & ~static_cast<mode_t>(S_IFMT),
-      static_cast<std::uint32_t>(file->flags),
+      asker, NodeId(parent), text(name), wanted, static_cast<std::uint32_t>(file->flags),
       answer<CreateReply>(pending, [info = *file](fuse_req_t to, const CreateReply& created) mutable {
         Filesystem& filesystem = filesystem_of(to);
         const fuse_entry_param entry = to_entry(created.entry);

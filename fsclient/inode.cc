@@ -8,6 +8,14 @@
 #include "proto/base/check.h"
 
 namespace tusk::client {
+namespace {
+
+// Bytes: of Attributes::blocks; of what a file takes up at least, where more is only what the server likes to
+// transfer.
+constexpr std::uint32_t kUnit = 512;
+constexpr std::uint32_t kPage = 4096;
+
+}  // namespace
 
 Inode::~Inode() {
   if (on_server()) table_.handle_gone(handle_);
@@ -26,22 +34,53 @@ void Inode::arrive(std::string handle) {
 
 ByteCount Inode::size() const {
   const ByteCount told = attributes.value().size;
-  return file ? std::max(told, file->written_end) : told;
+  return file ? std::max(told, file->written_end()) : told;
 }
 
-Attributes Inode::shown() const {
-  Attributes shown = attributes.value();
-  if (log.shown_ino != 0) shown.ino = log.shown_ino;
+// Those that the server has told and those of our own writes, as if none of these lay in the others; not more
+// than the whole file takes. Too many rather than too few: of a file without blocks programs take for granted
+// that it is a hole.
+std::uint64_t Inode::blocks() const {
+  const Attributes& told = attributes.value();
+  const std::uint64_t page = std::clamp(told.block_size, kUnit, kPage);
+  const auto pages_to = [page](ByteCount end) { return (end + page - 1) / page; };
+  const std::uint64_t whole = pages_to(size()) * (page / kUnit);
+  if (!file || told.blocks >= whole) return told.blocks;
+  std::uint64_t pages = 0;
+  std::uint64_t counted_to = 0;  // in pages
+  for (const Interval& piece : file->written.intervals()) {
+    const std::uint64_t first = std::max(piece.begin / page, counted_to);
+    counted_to = pages_to(piece.end);
+    pages += counted_to - std::min(first, counted_to);
+  }
+  return std::min(told.blocks + pages * (page / kUnit), whole);
+}
+
+void Inode::show_times(Attributes& shown) const {
   if (log.shown_ctime && shown.change == log.shown_until_change) {
     shown.ctime = *log.shown_ctime;
     if (log.shown_mtime) shown.mtime = *log.shown_mtime;
   }
-  if (!file) return shown;
-  shown.size = size();
   // What is in the log has its times already.
-  if (log.entries == 0 && !file->data.all_settled() && earlier(shown.mtime, file->written_time)) {
+  if (file && log.entries == 0 && !file->data.all_settled() && earlier(shown.mtime, file->written_time)) {
     shown.mtime = file->written_time;
     shown.ctime = file->written_time;
+  }
+}
+
+timespec Inode::shown_ctime() const {
+  Attributes shown = attributes.value();
+  show_times(shown);
+  return shown.ctime;
+}
+
+Attributes Inode::shown() const {
+  Attributes shown = attributes.value();
+  if (log.shown_ino != 0 && !table_.numbers().collided(log.shown_ino)) shown.ino = log.shown_ino;
+  show_times(shown);
+  if (file) {
+    shown.size = size();
+    shown.blocks = blocks();
   }
   return shown;
 }
@@ -54,6 +93,11 @@ std::uint64_t Inode::any_open_id() const {
   for (const OpenFile* open : open_files)
     if (const std::uint64_t known = open->open_id) return known;
   return 0;
+}
+
+Attributes attributes_of(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  return inode.attributes.value();
 }
 
 OpenFile::OpenFile(std::shared_ptr<Inode> of, std::uint64_t id, std::uint32_t open_flags,

@@ -23,6 +23,7 @@
 #include "fsclient/push_answer.h"
 #include "fsclient/read_ahead.h"
 #include "fsclient/untold_failures.h"
+#include "proto/base/interval_set.h"
 #include "proto/base/result.h"
 #include "proto/base/strong_int.h"
 
@@ -95,8 +96,16 @@ struct FileState {
   Touched touched = Touched::kNot;
   void touch() { touched = std::max(touched, Touched::kByUs); }
 
-  // Our own writes, as far as the attributes do not tell of them yet.
-  ByteCount written_end = 0;           // the file reaches at least so far
+  // Our own writes, as far as the attributes do not tell of them yet: the file reaches at least to their end,
+  // and they take up room. More than a few pieces are taken for one.
+  static constexpr std::size_t kWrittenPiecesMax = 1024;
+  IntervalSet written;
+  void note_written(Interval range) {
+    written.add(range.begin, range.end);
+    if (written.intervals().size() > kWrittenPiecesMax)
+      written.add(written.front().begin, written.back().end);
+  }
+  [[nodiscard]] ByteCount written_end() const { return written.empty() ? 0 : written.back().end; }
   timespec written_time{};             // when a program last wrote
   TimePoint last_write{};              // when the last WRITE or other change of ours was answered
   bool timer_armed = false;            // write-behind's
@@ -208,20 +217,34 @@ class Inode : public std::enable_shared_from_this<Inode> {
   ChangesOnTheirWay changes;            // by programs that hold a lock of the kernel's meanwhile
   InodeInLog log;
 
+  // What this mount shows of a file is reckoned here and nowhere else: what the server has told, or what this
+  // mount has made of it, with its own writes that the server's answers do not tell of yet. Size, blocks and
+  // times agree with one another, and with what a local file system would show.
+
   // The size programs see: the server's, or further if they wrote more than it knows of.
   [[nodiscard]] ByteCount size() const;
   // The attributes programs see.
   [[nodiscard]] Attributes shown() const;
+  [[nodiscard]] timespec shown_ctime() const;
+  // This mount has taken its last name away: nobody can see it but who has it open, or is in it. With the
+  // mutex held.
+  [[nodiscard]] bool removed() const { return attributes.known() && attributes.value().nlink == 0; }
   // Writes of this mount that the answer to a request sent at `started` may or may not include.
   [[nodiscard]] bool written_since(TimePoint started) const;
   // An open file that a request about this inode can name; 0: none. Needed once it has no name.
   [[nodiscard]] std::uint64_t any_open_id() const;
 
  private:
+  [[nodiscard]] std::uint64_t blocks() const;
+  void show_times(Attributes& shown) const;
+
   InodeTable& table_;
   std::string handle_;  // constant once on_server_ is set
   std::atomic<bool> on_server_;
 };
+
+// As the server told them, or as this mount has made them. Takes the mutex.
+[[nodiscard]] Attributes attributes_of(Inode& inode);
 
 // One open(2). Shared by the kernel's handle, WRITEs still to be sent, and READs on their way; the
 // server is told of the close when the last of them is gone.
@@ -254,6 +277,8 @@ struct OpenFile : std::enable_shared_from_this<OpenFile> {
   // A lock was taken through it and not given back; and the server has forgotten it.
   bool flocked = false;
   bool record_locked = false;
+  std::set<std::uint64_t>
+      lock_owners;  // that took record locks through it and have not closed the file since
   bool lock_lost = false;
 
  private:

@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "fsclient/inode.h"
+#include "fsclient/own_numbers.h"
 
 namespace tusk::client {
 
@@ -42,6 +43,9 @@ class InodeTable {
   [[nodiscard]] std::vector<std::shared_ptr<Inode>> all_remembered();
   [[nodiscard]] std::size_t remembered();  // inodes the kernel refers to
 
+  // Without the mutex.
+  [[nodiscard]] OwnNumbers& numbers() { return numbers_; }
+
  private:
   friend class Inode;
   void handle_gone(const std::string& handle);
@@ -55,6 +59,7 @@ class InodeTable {
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
 
+  OwnNumbers numbers_;
   std::mutex mutex_;
   std::uint64_t next_id_ = kRootNode.value();
   std::unordered_map<std::string, std::weak_ptr<Inode>, StringHash, std::equal_to<>> by_handle_;

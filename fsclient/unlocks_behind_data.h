@@ -1,9 +1,10 @@
 // Unlocks of this mount that wait for what was written under the locks, and who wants such a lock meanwhile:
 // it must come behind the unlock, which would take it otherwise.
 //
-// A record lock is its owner's, so that only the same owner waits; all others ask the server, where the lock
-// still stands. The owner of a flock is gone with its last close: who may wait for one does so here. Who may
-// not hears from the server that it is taken.
+// The same owner of a record lock always waits. The owner of a flock, and of an open file description's lock,
+// is gone with its last close: others that may wait for such a lock do so here or at the server. A program
+// that may not wait hears from the server that the lock is taken, unless the unlock is at the server already:
+// it waits for that answer.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +29,16 @@ class UnlocksBehindData {
     const std::lock_guard guard(mutex_);
     begun_.push_back({&inode, unlock});
   }
+  // The data is at the server, and the unlock is on its way there. Returns who goes on.
+  [[nodiscard]] std::vector<Waiter> sent(const Inode& inode, const NewLock& unlock) {
+    const std::lock_guard guard(mutex_);
+    if (const auto one = find(inode, unlock); one != begun_.end()) one->sent = true;
+    return take_waiters([this](const Wanted& wanted) { return !concern(wanted); });
+  }
   // It is made. Returns who goes on.
   [[nodiscard]] std::vector<Waiter> end(const Inode& inode, const NewLock& unlock) {
     const std::lock_guard guard(mutex_);
-    const auto ended = std::ranges::find_if(begun_, [&](const Wanted& one) {
-      return one.inode == &inode && one.lock.flock == unlock.flock && one.lock.owner == unlock.owner;
-    });
-    if (ended != begun_.end()) begun_.erase(ended);
+    if (const auto ended = find(inode, unlock); ended != begun_.end()) begun_.erase(ended);
     return take_waiters([this](const Wanted& wanted) { return !concern(wanted); });
   }
 
@@ -59,12 +63,20 @@ class UnlocksBehindData {
   struct Wanted {
     const Inode* inode;
     NewLock lock;
+    bool sent = false;
   };
+
+  [[nodiscard]] std::vector<Wanted>::iterator find(const Inode& inode, const NewLock& unlock) {
+    return std::ranges::find_if(begun_, [&](const Wanted& one) {
+      return one.inode == &inode && one.lock.flock == unlock.flock && one.lock.owner == unlock.owner;
+    });
+  }
 
   [[nodiscard]] bool concern(const Wanted& wanted) const {
     return std::ranges::any_of(begun_, [&](const Wanted& one) {
       if (one.inode != wanted.inode || one.lock.flock != wanted.lock.flock) return false;
-      return wanted.lock.flock ? wanted.lock.wait : one.lock.owner == wanted.lock.owner;
+      if (!wanted.lock.flock && one.lock.owner == wanted.lock.owner) return true;
+      return one.sent ? !wanted.lock.wait : wanted.lock.flock && wanted.lock.wait;
     });
   }
   template <class Which>

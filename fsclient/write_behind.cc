@@ -65,11 +65,14 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
     }
     FileState& state = *inode->file;
     pending_ += state.data.write(offset, bytes, file);
-    state.written_end = std::max(state.written_end, offset + bytes.size());
+    state.note_written({offset, offset + bytes.size()});
     state.written_time = core_.clock.after({});
     if (inode->log.entries > 0 || core_.log.stands(inode->log.made_under)) {
-      state.written_time = core_.clock.after(inode->shown().ctime);
-      inode->attributes.adjust([&](Attributes& attr) { attr.mtime = attr.ctime = state.written_time; });
+      const timespec ctime = core_.clock.past(inode->shown_ctime());
+      inode->attributes.adjust([&](Attributes& attr) {
+        attr.mtime = state.written_time;
+        attr.ctime = ctime;
+      });
       inode->log.show_no_other_times();
     }
     if (!file->writes_past_pages()) state.data_handed_out = true;
@@ -358,7 +361,9 @@ void WriteBehind::give_up(const std::shared_ptr<Inode>& inode, const Error& erro
 
 void WriteBehind::truncate_locked(const std::shared_ptr<Inode>& inode, ByteCount size, Deferred& after) {
   pending_ -= inode->file->data.truncate(size);
-  inode->file->written_end = 0;
+  IntervalSet& written = inode->file->written;
+  if (inode->file->data.all_settled()) written.clear();
+  written.remove(size, kWholeFile.end);
   settle(inode, after);
 }
 
@@ -386,7 +391,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error(), after);
     if (way.by_log) failed_at_ = core_.scheduler.now();
-    if (file.data.all_settled()) file.written_end = 0;  // how far the file reaches now the server tells
+    if (file.data.all_settled()) file.written.clear();  // how far the file reaches now the server tells
     drop_kernel_pages(inode, after);
   }
   pending_ -= write.range.size();
@@ -421,8 +426,9 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
   if (!way.by_log) file.version.follow(reply.attr().change_before(), attr.change);
   if (inode.log.entries > 0 && !way.by_log)
     facts_.learn_beside_log_locked(inode, reply.attr(), told);
-  else if (inode.log.entries == 0 && attr.mode != 0)
-    inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now());
+  else if (inode.log.entries == 0 && attr.mode != 0 &&
+           inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now()))
+    file.written.remove(write.range.begin, write.range.end);
   if (!write.writer->synchronous()) note_uncommitted(file, way.boot_id);
   if (file.data.all_settled() && inode.log.entries == 0) facts_.written_locked(inode);
 }

@@ -15,15 +15,18 @@ namespace {
 
 using Handles = std::span<const std::string_view>;
 
+bool has_default_acl(const Fd& directory) {
+  return ::getxattr(proc_path(directory).c_str(), "system.posix_acl_default", nullptr, 0) >= 0;
+}
+
 // What is made in it gets the mode that was asked for and may be made and removed by who asks.
 bool suits(const Call& call, const Fd& directory) {
   const auto status = status_of(directory);
   if (!status || !S_ISDIR(status->stx_mode) || device_of(*status) != call.nodes().root_device()) return false;
   // Removed, but open, as an export's own directory is: nothing can be made in it.
   if (status->stx_nlink == 0) return false;
-  const std::string path = proc_path(directory);
-  if (::getxattr(path.c_str(), "system.posix_acl_default", nullptr, 0) >= 0) return false;
-  return ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+  if (has_default_acl(directory)) return false;
+  return ::faccessat(AT_FDCWD, proc_path(directory).c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }
 
 // The number; 0: no.
@@ -31,12 +34,13 @@ std::uint64_t take_exclusive(Call& call, Handles directories) {
   const Attachment& attachment = call.attachment();
   const SessionNumber session = call.session().number();
   if (!attachment.leases || attachment.read_only || !attachment.watch) return 0;
-  if (const std::uint64_t number = call.leases().exclusive_number(session, directories); number != 0)
-    return number;
+  const std::uint64_t held = call.leases().exclusive_number(session, directories);
   for (const std::string_view handle : directories) {
     const auto directory = call.node(handle);
-    if (!directory || !suits(call, **directory)) return 0;
+    // The holder may have given it a default ACL meanwhile.
+    if (!directory || (held != 0 ? has_default_acl(**directory) : !suits(call, **directory))) return 0;
   }
+  if (held != 0) return held;
   if (!has_room(call.leases(), session, call.exported())) return 0;
   return call.leases().grant_exclusive(session, directories);
 }
@@ -81,8 +85,9 @@ void keep_made_in_log(Call& call, std::string_view made) {
   // Also while the exclusiveness is being taken back: its maker knows that it is empty.
   if (covered) call.reply.mutable_node()->set_made_names(schema::COVER_LEASE);
   if (call.leases().exclusive_number(session, Handles(&parent, 1)) == 0) return;
+  const bool may_have = covered && !has_default_acl(**directory);
   const std::uint64_t number =
-      covered ? call.leases().grant_exclusive(session, Handles(&made, 1)) : std::uint64_t{0};
+      may_have ? call.leases().grant_exclusive(session, Handles(&made, 1)) : std::uint64_t{0};
   if (number == 0) return call.leases().end_exclusive(session);
   tell_made(call, number);
 }

@@ -23,11 +23,13 @@ void answer_all(auto& answers) {
 }  // namespace
 
 const LockTable::Held* LockTable::conflict(const File& file, const LockWanted& wanted) {
+  const Held* first = nullptr;  // fcntl(2): F_GETLK tells of the first that is in the way
   for (const Held& held : file.held) {
     if (held.kind != wanted.kind || held.owner == wanted.owner || !overlap(held, wanted)) continue;
-    if (held.type == LockType::kWrite || wanted.type == LockType::kWrite) return &held;
+    if (held.type != LockType::kWrite && wanted.type != LockType::kWrite) continue;
+    if (first == nullptr || held.start < first->start) first = &held;
   }
-  return nullptr;
+  return first;
 }
 
 // By how many ranges a file may come to hold more: the lock itself, and the rest of one that it splits.
@@ -370,10 +372,11 @@ LockWanted LockTable::test(FileKey key, const SharedFd& node, const LockWanted& 
   const std::lock_guard lock(mutex_);
   File& file = files_[key];
   if (!file.node) file.node = node;
-  if (const Held* held = conflict(file, wanted)) return *held;
+  const Held* const held = conflict(file, wanted);
+  if (held != nullptr) free = *held;
   if (wanted.kind == LockKind::kPosix) {
     const HostLock::Holder holder = file.host.test(*file.node, wanted.type, wanted.start, wanted.end);
-    if (holder.type != LockType::kUnlock) {
+    if (holder.type != LockType::kUnlock && (held == nullptr || holder.start < held->start)) {
       free.type = holder.type;
       free.start = holder.start;
       free.end = holder.end;

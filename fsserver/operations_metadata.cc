@@ -29,11 +29,13 @@ Result<void> change_size(Call& call, const Fd& node, const schema::SetAttrReques
 
 // Where owners are not shown as they are, the client cannot mean the number it names: only what changes
 // nothing is allowed.
+//
+// With neither it is chown(-1, -1), which moves the ctime.
 Result<void> change_owner(const Call& call, const Fd& node, const schema::SetAttrRequest& request) {
   constexpr auto kKeep = static_cast<uid_t>(-1);
   const uid_t uid = request.has_uid() ? request.uid() : kKeep;
   const gid_t gid = request.has_gid() ? request.gid() : kKeep;
-  if (!call.attachment().identity_real) {
+  if (!call.attachment().identity_real && (uid != kKeep || gid != kKeep)) {
     TUSK_ASSIGN(const Status status, status_of(node));
     const bool same = (uid == kKeep || uid == status.stx_uid) && (gid == kKeep || gid == status.stx_gid);
     return same ? Result<void>{} : fail(from_errno(EPERM), "owners cannot be changed on this mount");
@@ -75,9 +77,12 @@ bool changes_times(const schema::SetAttrRequest& request) {
 // those bits away. The times last.
 Result<void> apply(Call& call, const Fd& node, const schema::SetAttrRequest& request) {
   if (request.has_size()) TUSK_TRY(change_size(call, node, request));
-  if (request.has_uid() || request.has_gid()) TUSK_TRY(change_owner(call, node, request));
+  const bool times = changes_times(request);
+  const bool nothing =
+      !request.has_size() && !request.has_uid() && !request.has_gid() && !request.has_mode() && !times;
+  if (request.has_uid() || request.has_gid() || nothing) TUSK_TRY(change_owner(call, node, request));
   if (request.has_mode()) TUSK_TRY(change_mode(call, node, request.mode()));
-  if (changes_times(request)) TUSK_TRY(change_times(node, request));
+  if (times) TUSK_TRY(change_times(node, request));
   return {};
 }
 

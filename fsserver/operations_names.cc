@@ -5,6 +5,7 @@
 
 #include <climits>
 
+#include "fsserver/creation_mask.h"
 #include "fsserver/file_change.h"
 #include "fsserver/made_at.h"
 #include "fsserver/operations.h"
@@ -24,7 +25,8 @@ Result<void> check_target(std::string_view target) {
 // before it belongs to its owner.
 Result<void> make(const Call& call, const Fd& parent, const schema::MakeNodeRequest& request) {
   const char* const name = request.name().c_str();
-  const mode_t permissions = request.mode() & 0777;
+  const CreationMask mask(request.umask());
+  const mode_t permissions = mask.argument((request.mode() | request.umask()) & 0777);
   const mode_t type = request.mode() & S_IFMT;
   switch (type) {
     case S_IFDIR:
@@ -141,8 +143,17 @@ Result<void> move_name(const Call& call, const Place& from, const Place& to, Mov
     if (errno == EEXIST) return fail(from_errno(ECANCELED), "another file has the name by now");
     if (errno != EINVAL) return fail_errno("rename");  // else a file system that does not know the flag
   }
+  // What is left behind is a new file.
+  const bool makes = (flags & RENAME_WHITEOUT) != 0;
+  TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(makes ? call.creator() : std::nullopt));
   if (!move_as(flags)) return fail_errno("rename");
   return {};
+}
+
+// Who has it by another name, or open, is told of it as of any other file.
+void tell_removed(Call& call, const NodeTable::Found& removed, schema::Attr& told) {
+  call.nodes().removed(removed.handle);
+  if (auto attr = call.leased_attr(removed.handle, *removed.fd)) told = std::move(*attr);
 }
 
 void tell_moved(Call& call, const FileChange& change, const NodeTable::Found& moved) {
@@ -199,12 +210,10 @@ Result<void> remove(Call& call) {
   if (::unlinkat(at.parent->number(), request.name().c_str(), request.directory() ? AT_REMOVEDIR : 0) != 0)
     return fail_errno(request.directory() ? "rmdir" : "unlink");
   call.mutated(at.handle);
-  schema::RemoveReply& reply = *call.reply.mutable_remove();
+  (void)call.reply.mutable_remove();
   if (victim) {
-    call.nodes().removed(victim->handle);
     call.mutated(victim->handle);
-    // Who has it by another name, or open, is told of it as of any other file.
-    if (auto attr = call.leased_attr(victim->handle, *victim->fd)) *reply.mutable_attr() = std::move(*attr);
+    tell_removed(call, *victim, *call.reply.mutable_remove()->mutable_attr());
   }
   return {};
 }
@@ -212,7 +221,8 @@ Result<void> remove(Call& call) {
 Result<void> rename(Call& call) {
   const auto& request = call.request().rename();
   const std::uint32_t flags = request.flags();
-  if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) return fail(from_errno(EINVAL), "rename flags");
+  if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
+    return fail(from_errno(EINVAL), "rename flags");
   TUSK_ASSIGN(const Place from, place(call, request.old_parent(), request.old_name()));
   TUSK_ASSIGN(const Place to, place(call, request.new_parent(), request.new_name()));
   call.lease_names(from.handle, *from.parent);
@@ -253,7 +263,7 @@ Result<void> rename(Call& call) {
     if (flags & RENAME_EXCHANGE)
       call.nodes().renamed(replaced->handle, from.handle, from.name);
     else
-      call.nodes().removed(replaced->handle);
+      tell_removed(call, *replaced, *call.reply.mutable_rename()->mutable_replaced());
   }
   return {};
 }

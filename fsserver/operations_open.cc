@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "fsserver/creation_mask.h"
 #include "fsserver/made_at.h"
 #include "fsserver/operations.h"
 #include "fsserver/special_bits.h"
@@ -14,8 +15,7 @@ constexpr int kCreateRacesMax = 16;  // somebody removes the name again and agai
 
 Result<int> access_of(std::uint32_t flags) {
   const int access = static_cast<int>(flags & O_ACCMODE);
-  if (access == O_ACCMODE) return fail(from_errno(EINVAL), "access mode");
-  return access;
+  return access == O_ACCMODE ? O_RDWR : access;  // of Linux: both rights, for ioctl(2) only
 }
 
 // O_APPEND is left out: with it pwrite(2) appends whatever offset it is given. Appending writes say so. Only
@@ -94,7 +94,9 @@ Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
   Fd fd;
   {
     TUSK_ASSIGN(const CreatingFor owner, CreatingFor::begin(call.creator()));
-    TUSK_ASSIGN(fd, create_child(*parent, request.name(), access, request.mode() & 0777));
+    const CreationMask mask(request.umask());
+    const mode_t permissions = mask.argument((request.mode() | request.umask()) & 0777);
+    TUSK_ASSIGN(fd, create_child(*parent, request.name(), access, permissions));
   }
   if (const mode_t special = permitted_mode(call, S_IFREG, request.mode()) & 07000; special != 0) {
     TUSK_ASSIGN(const Status status, status_of(fd));

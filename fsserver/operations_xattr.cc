@@ -2,6 +2,7 @@
 //
 // By way of /proc/self/fd: the system calls have no form for O_PATH descriptors before Linux 6.13. The
 // path leads straight to the inode, a symlink's own attributes included.
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <string>
@@ -32,6 +33,14 @@ Result<void> check_name(const Call& call, std::string_view name) {
   return {};
 }
 
+// As the kernel does for a caller of its own that sets an access ACL.
+Result<void> kill_set_group_id(const Fd& node) {
+  TUSK_ASSIGN(const Status status, status_of(node));
+  if ((status.stx_mode & S_ISGID) == 0) return {};
+  if (::chmod(proc_path(node).c_str(), status.stx_mode & 07777 & ~S_ISGID) != 0) return fail_errno("chmod");
+  return {};
+}
+
 }  // namespace
 
 Result<void> getxattr(Call& call) {
@@ -59,6 +68,7 @@ Result<void> setxattr(Call& call) {
                  request.value().size(), static_cast<int>(request.flags())) != 0)
     return fail_errno("setxattr");
   call.mutated(request.handle());
+  if (request.kill_set_group_id()) TUSK_TRY(kill_set_group_id(*node));
   call.reply.mutable_empty();
   return {};
 }

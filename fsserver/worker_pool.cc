@@ -1,10 +1,9 @@
 #include "fsserver/worker_pool.h"
 
-#include <sched.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "fsserver/creation_mask.h"
 
 namespace tusk::server {
 
@@ -76,10 +75,7 @@ unsigned WorkerPool::running_max_of_right() const {
 bool WorkerPool::idle() const { return queue_.size() == 0 && running_ == std::array<unsigned, kLanes>{}; }
 
 void WorkerPool::work() {
-  // Modes are made exactly as clients ask for them: their own umask has been applied. A umask of the
-  // thread's own leaves the rest of the process alone; containers that forbid it get one for all.
-  (void)::unshare(CLONE_FS);
-  ::umask(0);
+  CreationMask::own_for_this_thread();
 
   std::unique_lock lock(mutex_);
   while (true) {

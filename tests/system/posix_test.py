@@ -8,12 +8,14 @@ does (`p.same`). Other users are this process with other effective ids.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import pathlib
 import resource
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,10 @@ PROGRAM_SECONDS = 60
 EMLINK_AT_MOST = 70_000  # ext4: 65,000; file systems with more are not asked
 KINDS = {"file": stat.S_IFREG, "fifo": stat.S_IFIFO, "block": stat.S_IFBLK, "char": stat.S_IFCHR,
          "socket": stat.S_IFSOCK, "dir": stat.S_IFDIR, "symlink": stat.S_IFLNK}
-RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
+OPEN_FOR_IOCTL = 3  # an access mode of Linux: both rights, neither read(2) nor write(2)
+F_OFD_GETLK, F_OFD_SETLK = 36, 37
+ACL_USER_OBJ, ACL_USER, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER = 1, 2, 4, 16, 32
 AT_FDCWD, UTIME_OMIT, UTIME_NOW = -100, (1 << 30) - 2, (1 << 30) - 1
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +49,46 @@ def utimensat(path, atime, mtime):
     """Times as (seconds, nanoseconds), where the latter may be UTIME_OMIT or UTIME_NOW."""
     if LIBC.utimensat(AT_FDCWD, os.fsencode(path), (ctypes.c_long * 4)(*atime, *mtime), 0) != 0:
         raise OSError(ctypes.get_errno(), "utimensat")
+
+
+def acl(user, group, other, named=()):
+    """An ACL as in system.posix_acl_*; named: {uid: permissions}, with a mask that takes nothing away."""
+    named = dict(named)
+    entries = [(ACL_USER_OBJ, user, -1), *((ACL_USER, bits, uid) for uid, bits in named.items()),
+               (ACL_GROUP_OBJ, group, -1), *([(ACL_MASK, 7, -1)] if named else []), (ACL_OTHER, other, -1)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+
+def record_lock(fd, command, kind, start=0, length=0):
+    """fcntl(2); what it tells: (kind, start, length)."""
+    told = fcntl.fcntl(fd, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))
+    kind, _, start, length, _ = struct.unpack("hhqqi4x", told)
+    return kind, start, length
+
+
+@contextlib.contextmanager
+def another_process(work):
+    """Within the block another process has done `work`; it ends with the block."""
+    (done, ready), (until, over) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os.write(ready, b".")
+            os.close(over)
+            os.read(until, 1)
+        finally:
+            os._exit(0)
+    try:
+        os.close(ready)
+        os.close(until)
+        if os.read(done, 1) != b".":
+            raise AssertionError("the other process failed")
+        yield
+    finally:
+        os.close(over)
+        os.waitpid(child, 0)
+        os.close(done)
 
 
 def eaccess(path, wanted):
@@ -761,6 +806,33 @@ class Posix(unittest.TestCase):
         os.close(fd)
 
     @on_both_sides
+    def test_a_directory_that_is_gone_can_still_be_asked(p):
+        def removed():
+            folder = p.new("dir")
+            return folder, lambda: os.rmdir(folder)
+
+        def replaced():
+            folder, other = p.new("dir"), p.new("dir")
+            return folder, lambda: os.rename(other, folder)
+
+        for way in (removed, replaced):
+            folder, remove = way()
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            remove()
+            for _ in range(2):
+                p.same(os.fstat(fd).st_nlink)
+                for call in (lambda: os.fchmod(fd, 0o711), lambda: os.utime(fd, ns=(5, 6)), lambda: os.fchown(fd, 1, 2),
+                             lambda: os.fsync(fd), lambda: os.close(os.open(".", os.O_RDONLY, dir_fd=fd))):
+                    p.equal(outcome(call), "done")
+                told = os.fstat(fd)
+                p.equal((stat.S_IMODE(told.st_mode), told.st_mtime_ns, told.st_uid, told.st_gid), (0o711, 6, 1, 2))
+                p.equal(os.listxattr(fd), [])
+                p.refused(errno.ENODATA, os.getxattr, fd, "user.colour")
+                p.refused(errno.ENOENT, os.open, "x", os.O_CREAT | os.O_WRONLY, dir_fd=fd)
+                pathlib.Path("/proc/sys/vm/drop_caches").write_text("2")
+            os.close(fd)
+
+    @on_both_sides
     def test_mount_points_are_busy(p):
         point = p.new("dir")
         run_in(None, ["mount", "-t", "tmpfs", "none", point], PROGRAM_SECONDS)
@@ -917,6 +989,20 @@ class Posix(unittest.TestCase):
             p.refused(errno.EXDEV, os.rename, away, p.free())
             p.refused(errno.EXDEV, os.link, away, p.free())
 
+    @on_both_sides
+    def test_a_rename_that_leaves_a_whiteout(p):
+        one, two = p.new(), p.new()
+        for target in (two, p / "free"):
+            renameat2(one, target, RENAME_WHITEOUT)
+            left = os.lstat(one)
+            p.equal((stat.S_ISCHR(left.st_mode), left.st_rdev, stat.S_IMODE(left.st_mode), left.st_uid),
+                    (True, 0, 0, 0))
+            p.test.assertTrue(target.is_file())
+            os.unlink(one)
+            one = p.new()
+        p.refused(errno.EINVAL, renameat2, one, two, RENAME_WHITEOUT | RENAME_EXCHANGE)
+        p.same(outcome(renameat2, one, two, RENAME_WHITEOUT | RENAME_NOREPLACE))
+
     # --- Opening, reading, writing ---------------------------------------------------------------------
 
     @on_both_sides
@@ -935,6 +1021,11 @@ class Posix(unittest.TestCase):
         p.refused(errno.EBADF, with_fd, file, os.O_RDONLY, lambda fd: os.write(fd, b"x"))
         p.refused(errno.EBADF, with_fd, file, os.O_WRONLY, lambda fd: os.read(fd, 1))
         p.refused(errno.EISDIR, with_fd, folder, os.O_RDONLY, lambda fd: os.read(fd, 1))
+        p.refused(errno.EBADF, with_fd, file, OPEN_FOR_IOCTL, lambda fd: os.read(fd, 1))
+        p.refused(errno.EBADF, with_fd, file, OPEN_FOR_IOCTL, lambda fd: os.write(fd, b"x"))
+        only_readable = p.new("file", 0o444, ALICE)
+        with acting(BOB):
+            p.refused(errno.EACCES, opened, only_readable, OPEN_FOR_IOCTL)
         with p.moving({file: "", p.root: ""}):
             opened(file, os.O_RDWR | os.O_CREAT)
         file.write_text("content")
@@ -1135,6 +1226,101 @@ class Posix(unittest.TestCase):
                 p.equal(outcome(utimensat, path, *times), expected, (oct(mode), who, times))
 
     # --- Extended attributes -----------------------------------------------------------------------------
+
+    @on_both_sides
+    def test_default_acls_count_instead_of_the_umask(p):
+        before = os.umask(0o077)
+        try:
+            for made_here in (True, False):
+                folder = p.new("dir", 0o777)
+                if not made_here:  # the mount knows it from the server
+                    harness.wait_until(lambda: (p.test.export / p.root.name / folder.name).is_dir(), CLOCK_SECONDS,
+                                       "the directory at the server")
+                os.setxattr(folder, "system.posix_acl_default", acl(7, 7, 5, {BOB: 7}))
+                for kind in ("file", "dir", "fifo"):
+                    path = folder / kind
+                    if kind == "dir":
+                        os.mkdir(path, 0o777)
+                    elif kind == "fifo":
+                        os.mkfifo(path, 0o666)
+                    else:
+                        opened(path, os.O_CREAT | os.O_WRONLY, 0o666)
+                    p.same((mode_of(path), os.getxattr(path, "system.posix_acl_access"), sorted(os.listxattr(path))))
+                p.same((mode_of(folder / "dir" / "." ), os.getxattr(folder / "dir", "system.posix_acl_default")))
+                opened(folder / "dir" / "file", os.O_CREAT | os.O_WRONLY, 0o640)
+                p.same(mode_of(folder / "dir" / "file"))
+                os.removexattr(folder, "system.posix_acl_default")
+                opened(folder / "later", os.O_CREAT | os.O_WRONLY, 0o666)
+                p.equal(mode_of(folder / "later"), 0o600)
+        finally:
+            os.umask(before)
+
+    @on_both_sides
+    def test_a_default_acl_keeps_others_out_from_the_next_file_on(p):
+        p.root.chmod(0o777)
+        folder = p.new("dir", 0o755)
+        os.setxattr(folder, "system.posix_acl_default", acl(7, 5, 0))
+        (folder / "secret").write_text("secret")
+        with acting(BOB):
+            p.refused(errno.EACCES, opened, folder / "secret", os.O_RDONLY)
+
+    @on_both_sides
+    def test_an_acl_set_by_who_is_not_of_the_group_drops_set_group_id(p):
+        for groups, kept in ((), False), ((CAROL,), True):
+            file = p.new("file")
+            os.chown(file, ALICE, CAROL)
+            os.chmod(file, 0o2755)
+            with acting(ALICE, groups=groups):
+                os.setxattr(file, "system.posix_acl_access", acl(7, 7, 7, {BOB: 4}))
+            p.equal(bool(os.stat(file).st_mode & stat.S_ISGID), kept)
+
+    @on_both_sides
+    def test_a_lock_of_an_open_file_ends_with_it(p):
+        file = p.new()
+        ours = os.open(file, os.O_RDWR)
+        with another_process(lambda: record_lock(os.open(file, os.O_RDWR), F_OFD_SETLK, fcntl.F_WRLCK)):
+            p.refused(errno.EAGAIN, record_lock, ours, F_OFD_SETLK, fcntl.F_WRLCK)
+            p.refused(errno.EAGAIN, record_lock, ours, fcntl.F_SETLK, fcntl.F_RDLCK)
+        record_lock(ours, F_OFD_SETLK, fcntl.F_WRLCK)
+        again = os.open(file, os.O_RDWR)
+        p.refused(errno.EAGAIN, record_lock, again, F_OFD_SETLK, fcntl.F_WRLCK)
+        os.close(ours)
+        record_lock(again, F_OFD_SETLK, fcntl.F_WRLCK)
+        record_lock(again, F_OFD_SETLK, fcntl.F_UNLCK)
+        record_lock(again, fcntl.F_SETLK, fcntl.F_WRLCK, 0, 10)
+        # A process keeps its own lock when another one opens and closes the file.
+        with another_process(lambda: p.refused(errno.EAGAIN, record_lock, os.open(file, os.O_RDWR), fcntl.F_SETLK,
+                                               fcntl.F_WRLCK)):
+            pass
+        with another_process(lambda: p.refused(errno.EAGAIN, record_lock, os.open(file, os.O_RDWR), F_OFD_SETLK,
+                                               fcntl.F_WRLCK)):
+            pass
+        os.close(again)
+
+    @on_both_sides
+    def test_the_first_lock_in_the_way_is_named(p):
+        file = p.new()
+        ours = os.open(file, os.O_RDWR)
+
+        def lock():
+            fd = os.open(file, os.O_RDWR)
+            record_lock(fd, fcntl.F_SETLK, fcntl.F_WRLCK, 10, 5)
+            record_lock(fd, fcntl.F_SETLK, fcntl.F_RDLCK, 1, 5)
+
+        with another_process(lock):
+            p.equal(record_lock(ours, fcntl.F_GETLK, fcntl.F_WRLCK), (fcntl.F_RDLCK, 1, 5))
+            p.equal(record_lock(ours, fcntl.F_GETLK, fcntl.F_RDLCK), (fcntl.F_WRLCK, 10, 5))
+            p.equal(record_lock(ours, fcntl.F_GETLK, fcntl.F_WRLCK, 6), (fcntl.F_WRLCK, 10, 5))
+        os.close(ours)
+
+    @on_both_sides
+    def test_a_change_is_seen_however_soon(p):
+        file, other = p.new(), p.free()
+        for change in (lambda: os.link(file, other), lambda: os.unlink(other), lambda: os.chown(file, -1, -1),
+                       lambda: os.chmod(file, 0o600), lambda: os.rename(file, other), lambda: os.rename(other, file)):
+            seen = os.lstat(file if file.exists() else other).st_ctime_ns
+            change()
+            p.test.assertGreater(os.lstat(file if file.exists() else other).st_ctime_ns, seen)
 
     @on_both_sides
     def test_extended_attributes(p):

@@ -36,6 +36,18 @@ TEST(ServerClock, StaysAtAChangeOfTheServersUntilItsOwnTimeHasCome) {
   EXPECT_EQ(to_unix_ns(clock.after({})), seen);
 }
 
+// A program that looks, changes and looks again within a tick sees the change; no other file's times move
+// with it.
+TEST(ServerClock, MovesPastAChangeThatWasShown) {
+  ServerClock clock;
+  clock.set(now_ns());
+  const std::uint64_t seen = now_ns() + 5 * kTenthOfASecond;
+  clock.saw(time_of(seen));
+  EXPECT_EQ(to_unix_ns(clock.past(time_of(seen))), seen + 1);
+  EXPECT_EQ(to_unix_ns(clock.past(time_of(seen + 1))), seen + 2);
+  EXPECT_EQ(to_unix_ns(clock.after({})), seen);
+}
+
 TEST(ServerClock, NothingIsChangedBeforeItsLastChange) {
   ServerClock clock;
   clock.set(now_ns());

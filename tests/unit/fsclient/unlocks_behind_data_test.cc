@@ -107,5 +107,38 @@ TEST_F(UnlockBehindData, AFlockWaitsHereIfItMayWaitAtAll) {
   EXPECT_TRUE(unlocks.take_waiters().empty());
 }
 
+// Its data is at the server: the answer is a round trip away, and a program that may not wait would be told
+// that a lock is taken which nobody has any more.
+TEST_F(UnlockBehindData, OthersThatMayNotWaitDoSoOnceItIsSent) {
+  const NewLock of_description{.owner = 77, .type = F_WRLCK, .end = INT64_MAX};
+  const Handle closed = open("a");
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, closed, of_description, into(locked));
+  ASSERT_TRUE(finished(locked));
+  filesystem->release(closed, false);  // F_OFD_SETLK: nobody's flush gives the lock back
+  ASSERT_EQ(server.waiting_kinds().front(), schema::Request::kLock);
+  const auto others = lock({.owner = 2, .type = F_WRLCK, .end = INT64_MAX});
+  EXPECT_EQ(std::ranges::count(server.waiting_kinds(), schema::Request::kLock), 1);
+  settle();
+  EXPECT_TRUE(others->has_value());
+}
+
+// A process that locks again through another descriptor keeps that lock when the first one's release comes
+// late.
+TEST_F(UnlockBehindData, OfADescriptionLeavesWhatAProcessHasLockedAnew) {
+  const Handle first_handle = open("a");
+  const NewLock of_process{.owner = 5, .type = F_WRLCK, .end = INT64_MAX};
+  auto locked = new_answer<void>();
+  filesystem->set_lock({}, first_handle, of_process, into(locked));
+  ASSERT_TRUE(finished(locked));
+  auto flushed = new_answer<void>();
+  filesystem->flush({}, first_handle, of_process.owner, into(flushed));
+  ASSERT_TRUE(finished(flushed));
+  ASSERT_TRUE(finished(lock(of_process)));
+  filesystem->release(first_handle, false);
+  EXPECT_EQ(std::ranges::count(server.waiting_kinds(), schema::Request::kLock), 0);
+  settle();
+}
+
 }  // namespace
 }  // namespace tusk::client

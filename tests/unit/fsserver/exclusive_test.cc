@@ -131,13 +131,27 @@ TEST_F(ExclusiveMounts, IsNotOfAnExportThatWasRemoved) {
               testing::Not(ElementsAre(schema::COVER_EXCLUSIVE)));
 }
 
+// A version, and the entries that every ACL has: user::rwx, group::r-x, other::r-x.
+const std::string kAcl("\2\0\0\0\1\0\7\0\xff\xff\xff\xff\4\0\5\0\xff\xff\xff\xff\x20\0\5\0\xff\xff\xff\xff",
+                       28);
+
 TEST_F(ExclusiveMounts, IsNotOfADirectoryWithADefaultAcl) {
-  // A version, and the entries that every ACL has: user::rwx, group::r-x, other::r-x.
-  const unsigned char acl[] = {2, 0, 0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 4,   0,
-                               5, 0, 255, 255, 255, 255, 32, 0, 5,   0,   255, 255, 255, 255};
-  if (::setxattr((dir / "sub").c_str(), "system.posix_acl_default", acl, sizeof acl, 0) != 0)
+  if (::setxattr((dir / "sub").c_str(), "system.posix_acl_default", kAcl.data(), kAcl.size(), 0) != 0)
     GTEST_SKIP() << "no ACLs here";
   EXPECT_THAT(covers(writer->call(acquire({writer->handle("sub")}))), ElementsAre(schema::COVER_LEASE));
+}
+
+// What is made in it then gets its mode from the ACL, which only the server can tell.
+TEST_F(ExclusiveMounts, IsNotGivenAgainToAHolderThatSetsADefaultAcl) {
+  const std::string sub = writer->handle("sub");
+  EXPECT_THAT(covers(writer->call(acquire({sub}))), ElementsAre(schema::COVER_EXCLUSIVE));
+  schema::Request set;
+  set.mutable_setxattr()->set_handle(sub);
+  set.mutable_setxattr()->set_name("system.posix_acl_default");
+  set.mutable_setxattr()->set_value(kAcl);
+  if (writer->call(set).error() != ErrorCode::kOk) GTEST_SKIP() << "no ACLs here";
+  EXPECT_THAT(covers(writer->call(acquire({sub}))), ElementsAre(schema::COVER_LEASE));
+  EXPECT_EQ(EXPECT_OK(writer->call(wanting(create(sub, "a")))).reply.names(), schema::COVER_LEASE);
 }
 
 TEST_F(ExclusiveMounts, IsTakenBackBeforeAnybodyLooks) {

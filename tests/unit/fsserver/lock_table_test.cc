@@ -84,6 +84,14 @@ TEST_F(Locks, RangesAreCutSplitAndJoined) {
   EXPECT_EQ(try_lock(wanted(2, kRead, 10, 19)), 0);
 }
 
+TEST_F(Locks, TestNamesTheFirstLockInTheWay) {
+  EXPECT_EQ(try_lock(wanted(1, kWrite, 10, 14)), 0);
+  EXPECT_EQ(try_lock(wanted(1, kRead, 1, 5)), 0);
+  EXPECT_EQ(table_.test(kFile, node_, wanted(2, kWrite)).start, 1u);
+  EXPECT_EQ(table_.test(kFile, node_, wanted(2, kWrite, 6)).start, 10u);
+  EXPECT_EQ(table_.test(kFile, node_, wanted(2, kRead)).start, 10u);
+}
+
 TEST_F(Locks, TestNamesTheHolder) {
   EXPECT_EQ(try_lock(wanted(7, kWrite, 10, 19)), 0);
   const LockWanted holder = table_.test(kFile, node_, wanted(8, kRead, 0, 100));

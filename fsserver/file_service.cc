@@ -643,7 +643,7 @@ void FileService::keep_files(TimePoint now) {
 
 bool FileService::holds_nothing(const Session& session) const {
   return session.holds_nothing() && !locks_.holds_any(session.number()) &&
-         leases_.interests(session.number()) == 0 && !leases_.has_exclusive(session.number());
+         !leases_.holds_any(session.number());
 }
 
 bool FileService::drain(Duration at_most) {

@@ -332,6 +332,11 @@ void LeaseKeeper::drop_put_aside() {
   dropped.swap(aside_);
 }
 
+bool LeaseKeeper::holds_any(SessionNumber session) const {
+  const std::lock_guard lock(mutex_);
+  return table_.holds_any(session);
+}
+
 std::size_t LeaseKeeper::interests(SessionNumber session) const {
   const std::lock_guard lock(mutex_);
   return table_.interests(session);

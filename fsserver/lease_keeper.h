@@ -95,6 +95,7 @@ class LeaseKeeper {
   // They will not be made: the service ends.
   void drop_put_aside();
   [[nodiscard]] std::size_t interests(SessionNumber session) const;
+  [[nodiscard]] bool holds_any(SessionNumber session) const;
 
  private:
   // What is to be done once mutex_ is let go.

@@ -494,6 +494,13 @@ std::size_t LeaseTable::interests(SessionNumber session) const {
   return found == holders_.end() ? 0 : found->second.young.size() + found->second.old.size();
 }
 
+bool LeaseTable::holds_any(SessionNumber session) const {
+  const auto found = holders_.find(session);
+  if (found == holders_.end()) return false;
+  const Holder& holder = found->second;
+  return !holder.young.empty() || !holder.old.empty() || !holder.sent.empty() || exclusive_.holds(session);
+}
+
 std::size_t LeaseTable::interests() const {
   std::size_t sum = 0;
   for (const auto& [session, holder] : holders_) sum += holder.young.size() + holder.old.size();

@@ -209,6 +209,8 @@ class LeaseTable {
   [[nodiscard]] std::size_t sessions() const { return holders_.size(); }
   [[nodiscard]] std::size_t interests() const;
   [[nodiscard]] std::size_t interests(SessionNumber session) const;
+  // It has interests or exclusiveness, or has not answered that it uses no more what it had.
+  [[nodiscard]] bool holds_any(SessionNumber session) const;
 
  private:
   using Key = std::uint64_t;

@@ -488,6 +488,16 @@ TEST_F(Leases, WhoWasSaidToBeDeadAndComesBackIsWaitedForAgain) {
   EXPECT_FALSE(change(node("file")).may_go_on);
 }
 
+TEST_F(Leases, WhoOwesAnAnswerMayStillUseWhatWasTakenBack) {
+  EXPECT_FALSE(table.holds_any(kReader));
+  EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
+  const auto begun = change(node("file"));
+  EXPECT_EQ(table.interests(kReader), 0u);
+  EXPECT_TRUE(table.holds_any(kReader));
+  (void)table.answered(kReader, begun.pushes.at(0).number);
+  EXPECT_FALSE(table.holds_any(kReader));
+}
+
 TEST_F(Leases, AnUnmountEndsTheWaiting) {
   EXPECT_EQ(table.grant(kReader, "file", Of::kNode), Grant::kLease);
   const auto begun = change(node("file"));

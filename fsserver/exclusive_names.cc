@@ -106,12 +106,14 @@ void tell_exclusive(Call& call) {
   const bool directory = is_new_directory(call.reply);
   const std::string made = directory ? call.reply.node().node().handle() : std::string();
   if (directory && call.log()) keep_made_in_log(call, made);
-  if (!call.request().want_exclusive()) return;
+  const std::vector<std::string_view> changed = changed_directories(call.request());
+  // A question changes no directory, whatever its client wants.
+  if (!call.request().want_exclusive() || changed.empty()) return;
   if (call.reply.names() == schema::COVER_LEASE) {
-    if (const std::uint64_t number = take_exclusive(call, changed_directories(call.request())); number != 0) {
+    if (const std::uint64_t number = take_exclusive(call, changed); number != 0) {
       call.reply.set_names(schema::COVER_EXCLUSIVE);
       call.reply.set_exclusive(number);
-      *call.reply.mutable_directory() = attributes_of(call, changed_directories(call.request()).front());
+      *call.reply.mutable_directory() = attributes_of(call, changed.front());
     }
   }
   if (!directory || call.reply.node().made_names() == schema::COVER_EXCLUSIVE) return;

@@ -86,6 +86,19 @@ TEST_F(ExclusiveMounts, ComesNotToWhoHasNoLeases) {
             schema::COVER_EXCLUSIVE);
 }
 
+TEST_F(ExclusiveMounts, AQuestionThatWantsItBringsNoneAndHurtsNobody) {
+  EXPECT_OK(writer->call(wanting(create(writer->root(), "a"))));
+  schema::Request list;
+  list.mutable_readdir()->set_handle(writer->root());
+  list.mutable_readdir()->set_with_nodes(true);
+  for (const schema::Request& question :
+       {lookup(writer->root(), "file"), lookup(writer->root(), "sub"), list}) {
+    const Answer answer = EXPECT_OK(writer->call(wanting(question)));
+    EXPECT_NE(answer.reply.names(), schema::COVER_EXCLUSIVE);
+    EXPECT_EQ(answer.reply.exclusive(), 0u);
+  }
+}
+
 TEST_F(ExclusiveMounts, IsOfBothDirectoriesOfARenameOrOfNone) {
   schema::Request request;
   schema::RenameRequest& rename = *request.mutable_rename();

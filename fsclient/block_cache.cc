@@ -24,6 +24,27 @@ SharedBytes BlockBuffer::lend(const std::shared_ptr<BlockBuffer>& buffer, std::s
   return {std::make_shared<Loan>(buffer), buffer->bytes().subspan(offset, length)};
 }
 
+struct BlockBuffer::Kept {
+  Kept(std::shared_ptr<BlockBuffer> of, std::size_t length) : buffer(std::move(of)), bytes(length) {
+    buffer->kept_.fetch_add(1, std::memory_order_relaxed);
+    buffer->budget_->keep(bytes);
+  }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  ~Kept() {
+    buffer->kept_.fetch_sub(1, std::memory_order_release);
+    buffer->budget_->let_go(bytes);
+  }
+
+  std::shared_ptr<BlockBuffer> buffer;
+  const ByteCount bytes;
+};
+
+SharedBytes BlockBuffer::keep(const std::shared_ptr<BlockBuffer>& buffer, std::size_t offset,
+                              std::size_t length) {
+  return {std::make_shared<Kept>(buffer, length), buffer->bytes().subspan(offset, length)};
+}
+
 BlockCache::Position BlockCache::insert(std::weak_ptr<Inode> inode, std::uint64_t index) {
   const std::lock_guard lock(mutex_);
   useful_.push_front({std::move(inode), index});

@@ -48,7 +48,13 @@ class MemoryBudget {
 
   [[nodiscard]] ByteCount used() const { return used_.load(std::memory_order_relaxed); }
   [[nodiscard]] ByteCount cap() const { return cap_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool exceeded() const { return used() > cap(); }
+  [[nodiscard]] ByteCount cap_max() const { return cap_max_; }
+  // What is kept for a server that may lose it (uncommitted.h) takes no room from the rest while there is
+  // more.
+  [[nodiscard]] bool exceeded() const { return used() > std::min(cap_max_, cap() + kept()); }
+  void keep(ByteCount bytes) { kept_.fetch_add(bytes, std::memory_order_relaxed); }
+  void let_go(ByteCount bytes) { kept_.fetch_sub(bytes, std::memory_order_relaxed); }
+  [[nodiscard]] ByteCount kept() const { return kept_.load(std::memory_order_relaxed); }
   // For what is on its way, ahead of readers or behind writers: it cannot be evicted.
   [[nodiscard]] ByteCount on_its_way_max() const { return cap() / 3 * 2; }
 
@@ -59,6 +65,7 @@ class MemoryBudget {
   const ByteCount cap_max_;
   std::atomic<ByteCount> cap_;
   std::atomic<ByteCount> used_{0};
+  std::atomic<ByteCount> kept_{0};
 };
 
 // The memory of one block, or of the part of it that is used.
@@ -89,13 +96,22 @@ class BlockBuffer {
                                         std::size_t length);
   [[nodiscard]] bool being_read() const { return readers_.load(std::memory_order_acquire) != 0; }
 
+  // Bytes that are to be sent, and sent again until they are on the server's disk. A program may write over
+  // them: what it writes is sent after them. Nobody else may: while some are kept the buffer is not for bytes
+  // of the server in their place.
+  [[nodiscard]] static SharedBytes keep(const std::shared_ptr<BlockBuffer>& buffer, std::size_t offset,
+                                        std::size_t length);
+  [[nodiscard]] bool kept() const { return kept_.load(std::memory_order_acquire) != 0; }
+
  private:
   struct Loan;
+  struct Kept;
 
   const std::shared_ptr<MemoryBudget> budget_;
   std::byte* const memory_;
   const std::size_t capacity_;
   std::atomic<std::uint32_t> readers_{0};
+  std::atomic<std::uint32_t> kept_{0};
 };
 
 class BlockCache {

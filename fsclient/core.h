@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fsclient/block_cache.h"
+#include "fsclient/committer.h"
 #include "fsclient/deferred.h"
 #include "fsclient/foresight.h"
 #include "fsclient/inode_table.h"
@@ -18,6 +19,7 @@
 #include "fsclient/scheduler.h"
 #include "fsclient/server_clock.h"
 #include "fsclient/trust.h"
+#include "fsclient/uncommitted.h"
 #include "fsclient/untold_failures.h"
 
 namespace tusk::client {
@@ -72,6 +74,8 @@ struct Core {
   Foresight foresight;
   ServerClock clock;
   Loans loans{trust, scheduler, kernel, inodes};
+  UncommittedChanges uncommitted;
+  Committer committer{remote, scheduler, uncommitted, cache.budget()->cap_max() / 2};
 };
 
 // A regular file's whole range.

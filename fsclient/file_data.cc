@@ -315,7 +315,8 @@ std::optional<OutgoingWrite> FileData::begin_write(std::uint64_t index, ByteCoun
   sending_bytes_ += range.size();
   block.sending = range;
   block.sending_generation = block.dirty_generation;
-  return OutgoingWrite{index, range, SharedBytes{block.buffer, memory(index, block, range)}, block.writer};
+  SharedBytes bytes = BlockBuffer::keep(block.buffer, range.begin - extent_of(index).begin, range.size());
+  return OutgoingWrite{index, range, std::move(bytes), block.writer};
 }
 
 std::shared_ptr<OpenFile> FileData::end_write(std::uint64_t index, bool success) {
@@ -328,6 +329,7 @@ std::shared_ptr<OpenFile> FileData::end_write(std::uint64_t index, bool success)
   if (disowned) --disowned_;
   if (!success || disowned)
     for (const Interval& lost : dirty_.gaps(range.begin, range.end)) valid_.remove(lost.begin, lost.end);
+  if (disowned) leave_kept(index, block);
   std::shared_ptr<OpenFile> writer;
   if (!dirty(index)) {
     unsettled_.erase(index);
@@ -373,9 +375,22 @@ void FileData::forget(Interval range) {
     }
     const std::size_t fetches_before = block.fetches.size();
     make_stale(block, range);
-    if (block.fetches.size() != fetches_before) replace_buffer(index, block, block.buffer->capacity());
+    if (block.fetches.size() != fetches_before)
+      replace_buffer(index, block, block.buffer->capacity());
+    else
+      leave_kept(index, block);
     drop_if_empty(index);
   }
+}
+
+// Bytes in it are kept and are not the file's any more, maybe: what comes from the server goes elsewhere.
+void FileData::leave_kept(std::uint64_t index, Block& block) {
+  if (!block.buffer || !block.buffer->kept() || block.sending) return;
+  const Interval extent = extent_of(index);
+  if (valid_.overlap(extent.begin, extent.end).empty() && block.fetches.empty())
+    block.buffer.reset();
+  else
+    replace_buffer(index, block, block.buffer->capacity());
 }
 
 void FileData::disown(Interval range) {
@@ -408,6 +423,7 @@ bool FileData::evict(std::uint64_t index) {
   if (place == blocks_.end()) return false;
   const Block& block = place->second;
   if (block.sending || !block.fetches.empty() || block.holds > 0 || dirty(index)) return false;
+  if (block.buffer && block.buffer->kept()) return false;
   valid_.remove(extent_of(index).begin, extent_of(index).end);
   cache_.remove(block.position);
   blocks_.erase(place);

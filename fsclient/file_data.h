@@ -4,6 +4,7 @@
 //  - Bytes from the server fill gaps only: they never overwrite what a program wrote meanwhile.
 //  - Memory is never written while somebody else uses it: a READ on its way into a block, a WRITE on
 //    its way out of it, a reply to the kernel. A writer that meets one of them gets a new buffer.
+//  - Bytes that were sent stay in memory until they are on the server's disk, in the block or beside it.
 //  - At most one WRITE per block is on its way, so overlapping writes cannot change their order.
 //
 // Pure state: no lock (the Inode's mutex protects it), no calls, no clock.
@@ -59,7 +60,8 @@ struct Fetch {
   std::shared_ptr<WholeFetch> whole;                    // of which it is a part; null: of none
 };
 
-// One WRITE to be sent. `bytes` stay untouched as long as they are held.
+// One WRITE to be sent. `bytes` stay untouched until it has ended; then a program may write over them
+// (BlockBuffer::keep).
 struct OutgoingWrite {
   std::uint64_t block = 0;
   Interval range;
@@ -191,6 +193,7 @@ class FileData {
   void fill_gaps(std::uint64_t index, Block& block, Interval range, std::span<const std::byte> bytes);
   void note_change(std::uint64_t index, Block& block, std::uint64_t change);
   void make_stale(Block& block, Interval range);
+  void leave_kept(std::uint64_t index, Block& block);
   void drop_if_empty(std::uint64_t index);
 
   BlockCache& cache_;

@@ -48,12 +48,16 @@ Filesystem::Filesystem(rpc::Caller& caller, Scheduler& scheduler, KernelCache& k
           [this](const InodePointer& inode, Done<bool> done) { ask_behind_writes(inode, std::move(done)); }),
       files_ahead_(core_, facts_, names_, tree_, kept_, reader_),
       write_behind_(core_, facts_, pages_),
+      redo_(caller, core_,
+            {.failed = [this](const UncommittedChange& change,
+                              const Error& error) { not_redone(change, error); }}),
       exclusive_use_(scheduler, options_.speak_often),
       owner_uid_(attached.owner_uid()),
       owner_gid_(attached.owner_gid()) {
   if (options_.disk != nullptr)
     options_.disk->on_trouble([this](const std::string& what) { core_.last_error.set(what); });
   core_.loans.when_ending([this] { pages_.watch_all(); });
+  keep_uncommitted();
   core_.foresight.choose(lifetime_of(attached, options_.lifetime));
   take_terms(attached);
   learn_root(attached);
@@ -148,6 +152,7 @@ void Filesystem::touched(const InodePointer& inode) {
 void Filesystem::handle_attached(const schema::AttachReply& attached) {
   right_ended_ = false;
   remote_.handle_attached(attached);
+  redo_.handle_attached(attached.resumed());
   const bool leases_kept = attached.resumed() && attached.lease_floor() <= trust_->floor();
   if (!attached.resumed()) trust_->forget_leases(core_.scheduler.now());
   take_terms(attached);

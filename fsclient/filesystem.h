@@ -34,6 +34,7 @@
 #include "fsclient/identity_map.h"
 #include "fsclient/kept_blocks.h"
 #include "fsclient/reader.h"
+#include "fsclient/redo.h"
 #include "fsclient/tree_stream.h"
 #include "fsclient/unlocks_behind_data.h"
 #include "fsclient/write_behind.h"
@@ -429,8 +430,15 @@ class Filesystem {
   void commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only, Done<void> done);
   void make_durable(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
                     Done<void> done);
-  void note_uncommitted(FileState& file);
-  [[nodiscard]] Result<void> note_committed(Inode& inode, const std::string& boot_id, TimePoint started);
+  [[nodiscard]] Result<void> note_committed(Inode& inode, std::uint64_t verifier,
+                                            UncommittedChanges::Number upto);
+  // Changes that programs were told are done are not, since the server's machine restarted
+  // (filesystem_redo.cc).
+  void keep_uncommitted();
+  void not_redone(const UncommittedChange& change, const Error& error);
+  void tell_not_redone(const std::string& parent, const std::string& name, const Error& error);
+  void tell_not_redone(const InodePointer& inode, const Error& error);
+  void not_committed(const Error& error);
   void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, const Told& told);
   // A change of the file's bytes has failed, or was given up: unless the server just says no, all of it may
   // have been made, or some.
@@ -488,6 +496,7 @@ class Filesystem {
   Reader reader_;
   FilesAhead files_ahead_;
   WriteBehind write_behind_;
+  Redo redo_;
   HandleTable<OpenFile> files_;
   HandleTable<OpenDirectory> directories_;
   ExclusiveUse exclusive_use_;

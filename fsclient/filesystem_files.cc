@@ -147,7 +147,6 @@ void Filesystem::note_appended(const std::shared_ptr<OpenFile>& file, const Shar
       state.data.fill(range.begin, bytes.bytes, 0);
       facts_.note_bytes_locked(inode, told.about(reply.attr()).learnt(core_.scheduler.now()));
     }
-    if (!file->synchronous()) note_uncommitted(state);
   }
 }
 
@@ -157,12 +156,6 @@ void Filesystem::drop_tail(const InodePointer& inode, ByteCount from, std::move_
     kernel.invalidate_from(inode->id, from);
     done();
   });
-}
-
-void Filesystem::note_uncommitted(FileState& file) {
-  if (file.uncommitted) return;
-  file.uncommitted = true;
-  file.uncommitted_boot_id = core_.remote.boot_id();
 }
 
 // ---------------------------------------------------------------- flush, fsync
@@ -217,12 +210,7 @@ void Filesystem::make_durable(const Asker& asker, const std::shared_ptr<OpenFile
                       [this, asker, file, data_only, done = std::move(done)](Result<void> flushed) mutable {
                         if (flushed) flushed = write_behind_.take_error(*file);
                         if (!flushed) return done(std::move(flushed));
-                        bool uncommitted = false;
-                        {
-                          const std::lock_guard lock(file->inode->mutex);
-                          uncommitted = file->inode->file->uncommitted;
-                        }
-                        if (!uncommitted) return done({});
+                        if (!core_.uncommitted.has_writes(*file->inode)) return done({});
                         commit(asker, file, data_only, std::move(done));
                       });
 }
@@ -235,32 +223,31 @@ void Filesystem::commit(const Asker& asker, const std::shared_ptr<OpenFile>& fil
   request.mutable_commit()->set_data_only(data_only);
   // Once only: the server's disk tells an error one time, and a repeat would find nothing wrong.
   remote_.mutate(asker, std::move(request), schema::Reply::kCommit,
-                 [this, file, started = core_.scheduler.now(),
+                 [this, file, upto = core_.uncommitted.last(),
                   done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                    if (!reply) return done(std::unexpected(reply.error()));
-                   const Result<void> safe =
-                       note_committed(*file->inode, reply->message.commit().boot_id(), started);
-                   // The error is told here; neither the file's own close needs to tell it again, nor who
-                   // renames it.
-                   if (!safe) {
-                     (void)write_behind_.take_error(*file);
-                     (void)write_behind_.take_untold_error(file->inode);
-                   }
+                   Result<void> safe =
+                       note_committed(*file->inode, remote_.verifier_of(reply->message), upto);
+                   // What came to nothing meanwhile, in a redo, is told here; neither the file's own close
+                   // needs to tell it again, nor who renames it.
+                   const Result<void> lost = write_behind_.take_error(*file);
+                   if (safe) safe = lost;
+                   if (!safe) (void)write_behind_.take_untold_error(file->inode);
                    done(safe);
                  });
 }
 
-// Writes that were answered before the server machine restarted may never have reached its disk, and
-// we do not hold them any more.
-Result<void> Filesystem::note_committed(Inode& inode, const std::string& boot_id, TimePoint started) {
+// What was answered before the server's machine restarted has been made again before the COMMIT (redo.h).
+// Anything else is not known to be on its disk.
+Result<void> Filesystem::note_committed(Inode& inode, std::uint64_t verifier,
+                                        UncommittedChanges::Number upto) {
+  const bool lost = core_.uncommitted.has_writes_not_of(verifier, inode, upto);
+  core_.uncommitted.committed(verifier, upto, inode, inode.handle());
+  if (!lost) return {};
   Deferred after;
   const std::lock_guard lock(inode.mutex);
-  if (!inode.file || !inode.file->uncommitted) return {};
-  const bool lost = inode.file->uncommitted_boot_id != boot_id;
-  if (lost || inode.file->last_write < started) inode.file->uncommitted = false;
-  if (!lost) return {};
   const Error error{from_errno(EIO), "the server machine restarted before the data was on its disk"};
-  write_behind_.note_error_locked(inode, error, after);
+  if (inode.file) write_behind_.note_error_locked(inode, error, after);
   return std::unexpected(error);
 }
 

@@ -208,8 +208,8 @@ bool Filesystem::append_making(const Asker& asker, const Standing& standing, con
   entry.set_made_at_ns(to_unix_ns(standing.at));
   names_.changed(*directory, name, inode, standing.told);
   assume_changed(*directory, standing, S_ISDIR(attributes_of(*inode).mode) ? 1 : 0);
-  auto answered = [this, directory, name, inode, told = standing.told, in_log](
-                      const Result<schema::Reply>& reply, const std::string&) {
+  auto answered = [this, directory, name, inode, told = standing.told,
+                   in_log](const Result<schema::Reply>& reply) {
     const schema::Node* node = nullptr;
     if (reply) node = reply->has_open() ? &reply->open().node() : &reply->node().node();
     if (reply && node->handle().empty())
@@ -403,8 +403,8 @@ bool Filesystem::remove_here(const Asker& asker, const InodePointer& directory, 
   remove.set_expected(removed->name_in_log());
   const auto in_log = std::pair(facts_.begin_entry(directory), facts_.begin_entry(removed));
   if (open_without_server(*removed)) return false;  // from here on nobody opens it so (open_meanwhile)
-  auto answered = [this, directory, name, removed, told = standing->told, in_log](
-                      const Result<schema::Reply>& reply, const std::string&) {
+  auto answered = [this, directory, name, removed, told = standing->told,
+                   in_log](const Result<schema::Reply>& reply) {
     const bool unknown = !reply && reply.error().code == from_errno(ESTALE) && never_made(*removed);
     // Nothing of what the program wanted is missing then.
     const bool gone = unknown || (!reply && reply.error().code == from_errno(ENOENT));
@@ -463,7 +463,7 @@ bool Filesystem::rename_here(const Asker& asker, const InodePointer& from, const
                                  facts_.begin_entry(replaced)};
   if (replaced && open_without_server(*replaced)) return false;
   auto answered = [this, from, old_name, to, new_name, moved, replaced, started = core_.scheduler.now(),
-                   in_log](const Result<schema::Reply>& reply, const std::string&) {
+                   in_log](const Result<schema::Reply>& reply) {
     if (reply && reply->rename().has_moved())
       facts_.learn_logged(*moved, reply->rename().moved().attr(), Told(started, *reply, {}));
     else
@@ -547,8 +547,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     inode->log.show_no_other_times();
     core_.loans.withdraw_locked(*inode);
   }
-  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply,
-                                                                         const std::string&) {
+  auto answered = [this, inode, started = core_.scheduler.now(), in_log](const Result<schema::Reply>& reply) {
     if (reply) return facts_.learn_logged(*inode, reply->attr().attr(), Told(started, *reply, {}));
     const std::string text =
         "attributes that were answered before could not be set: " + reply.error().message();
@@ -584,8 +583,7 @@ void Filesystem::no_more_ours_alone(const InodePointer& inode) {
 void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
   schema::Request entry;
   entry.mutable_close()->set_open_id(open_id);
-  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {},
-                       [](const Result<schema::Reply>&, const std::string&) {}))
+  if (core_.log.append(core_.log.naming(), exclusive, {}, entry, {}, [](const Result<schema::Reply>&) {}))
     return;
   core_.log.when_answered([this, entry = std::move(entry)]() mutable {
     remote_.ask({}, std::move(entry), schema::Reply::kEmpty, [](const Result<rpc::CallReply>&) {});
@@ -596,9 +594,9 @@ void Filesystem::close_own(std::uint64_t open_id, std::uint64_t exclusive) {
 Filesystem::~Filesystem() { core_.log.drop(); }
 
 void Filesystem::flush_all(Done<void> done) {
-  write_behind_.flush_all([this, done = std::move(done)](Result<void> flushed) mutable {
+  write_behind_.flush_all([this, done = std::move(done)](const Result<void>&) mutable {
     core_.log.when_answered(
-        [flushed = std::move(flushed), done = std::move(done)]() mutable { done(std::move(flushed)); });
+        [this, done = std::move(done)]() mutable { core_.committer.commit_all(std::move(done)); });
   });
 }
 

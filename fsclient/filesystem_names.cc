@@ -141,6 +141,7 @@ void Filesystem::send_remove(const Asker& asker, const InodePointer& directory, 
   remove.set_parent(directory->handle());
   remove.set_name(name);
   remove.set_directory(is_directory);
+  if (const InodePointer removed = names_.last_known(*directory, name)) request.set_node(removed->handle());
   remote_.mutate(
       asker, std::move(request), schema::Reply::kRemove,
       [this, directory, name, started = core_.scheduler.now(), change = facts_.begin_change(directory),
@@ -229,6 +230,9 @@ void Filesystem::send_rename(const Asker& asker, const InodePointer& from, const
   rename.set_new_parent(to->handle());
   rename.set_new_name(new_name);
   rename.set_flags(flags);
+  // For a redo: what was moved, and what it took the place of.
+  if (const InodePointer moved = names_.last_known(*from, old_name)) rename.set_expected(moved->handle());
+  if (const InodePointer replaced = names_.last_known(*to, new_name)) rename.set_replaced(replaced->handle());
   remote_.mutate(
       asker, std::move(request), schema::Reply::kRename,
       [this, from, to, old_name, new_name, flags, started = core_.scheduler.now(),
@@ -506,11 +510,11 @@ void Filesystem::sync_directory(Asker asker, Handle handle, Done<void> done) {
   request.mutable_commit()->set_handle(directory->inode->handle());
   request.mutable_commit()->set_directory(true);
   remote_.ask(asker, std::move(request), schema::Reply::kCommit,
-              [done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+              [this, directory, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 // Of a directory that was removed nothing is left to be made safe.
                 const bool gone = !reply && reply.error().code == from_errno(ESTALE);
                 if (!reply && !gone) return done(std::unexpected(reply.error()));
-                done({});
+                done(take_error(*directory));  // what came to nothing meanwhile, in a redo
               });
 }
 

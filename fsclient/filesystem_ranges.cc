@@ -29,7 +29,6 @@ void Filesystem::note_changed_on_server(Inode& inode, Interval range, const sche
     inode.file->data.disown(range);
     inode.file->data.forget(range);
     inode.file->data_handed_out = true;
-    note_uncommitted(*inode.file);
   }
   facts_.learn_own(inode, attr, told);
 }

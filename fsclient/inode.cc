@@ -18,18 +18,22 @@ constexpr std::uint32_t kPage = 4096;
 }  // namespace
 
 Inode::~Inode() {
-  if (on_server()) table_.handle_gone(handle_);
+  for (const std::string& handle : handles_) table_.handle_gone(handle);
 }
 
 const std::string& Inode::handle() const {
   static const std::string kUnknown;
-  return on_server() ? handle_ : kUnknown;
+  const std::string* const known = handle_.load(std::memory_order_acquire);
+  return known != nullptr ? *known : kUnknown;
 }
 
 void Inode::arrive(std::string handle) {
   TUSK_CHECK(!on_server());
-  handle_ = std::move(handle);
-  on_server_.store(true, std::memory_order_release);
+  take_handle(std::move(handle));
+}
+
+void Inode::take_handle(std::string handle) {
+  handle_.store(&handles_.emplace_back(std::move(handle)), std::memory_order_release);
 }
 
 ByteCount Inode::size() const {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -120,10 +121,6 @@ struct FileState {
   UntoldFailures::Id failure = 0;  // the last
   TimePoint error_logged_at = TimePoint::min();
 
-  // Writes that were answered and not committed; lost if the server machine restarts.
-  bool uncommitted = false;
-  std::string uncommitted_boot_id;
-
   std::vector<FlushWaiter> flush_waiters;
   std::uint64_t next_ticket = 1;
   bool capability_absent = false;  // no security.capability, which the kernel asks for at every write
@@ -184,19 +181,21 @@ struct InodeInLog {
 class Inode : public std::enable_shared_from_this<Inode> {
  public:
   // An empty handle: this mount makes it by itself.
-  Inode(InodeTable& table, NodeId node, std::string server_handle)
-      : id(node), table_(table), handle_(std::move(server_handle)), on_server_(!handle_.empty()) {}
+  Inode(InodeTable& table, NodeId node, std::string server_handle) : id(node), table_(table) {
+    if (!server_handle.empty()) take_handle(std::move(server_handle));
+  }
   Inode(const Inode&) = delete;
   Inode& operator=(const Inode&) = delete;
   ~Inode();
 
   const NodeId id;
 
-  // The server's handle, for ever; empty until it is known. Thread-safe.
+  // The server's handle; empty until it is known. Another one only once the server has lost the node and it
+  // was made again (redo.h). Thread-safe; what it returns lives as long as the inode.
   [[nodiscard]] const std::string& handle() const;
-  [[nodiscard]] bool on_server() const { return on_server_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool on_server() const { return handle_.load(std::memory_order_acquire) != nullptr; }
   // What an entry of the operation log calls it.
-  [[nodiscard]] const std::string& name_in_log() const { return on_server() ? handle_ : log.alias; }
+  [[nodiscard]] const std::string& name_in_log() const { return on_server() ? handle() : log.alias; }
   // The server has made it. Once.
   void arrive(std::string handle);
 
@@ -237,10 +236,12 @@ class Inode : public std::enable_shared_from_this<Inode> {
  private:
   [[nodiscard]] std::uint64_t blocks() const;
   void show_times(Attributes& shown) const;
+  friend InodeTable;
+  void take_handle(std::string handle);
 
   InodeTable& table_;
-  std::string handle_;  // constant once on_server_ is set
-  std::atomic<bool> on_server_;
+  std::list<std::string> handles_;                   // all that it had; the InodeTable changes it
+  std::atomic<const std::string*> handle_{nullptr};  // the last of them
 };
 
 // As the server told them, or as this mount has made them. Takes the mutex.

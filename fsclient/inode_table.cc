@@ -26,6 +26,12 @@ void InodeTable::adopt(const std::shared_ptr<Inode>& inode) {
   by_handle_[inode->handle()] = inode;
 }
 
+void InodeTable::rename(const std::shared_ptr<Inode>& inode, const std::string& handle) {
+  const std::lock_guard lock(mutex_);
+  inode->take_handle(handle);
+  by_handle_[handle] = inode;
+}
+
 std::shared_ptr<Inode> InodeTable::find(std::string_view handle) {
   const std::lock_guard lock(mutex_);
   const auto known = by_handle_.find(handle);

@@ -30,6 +30,8 @@ class InodeTable {
   // One that the server is still to make: adopt() it once its handle is known.
   [[nodiscard]] std::shared_ptr<Inode> make();
   void adopt(const std::shared_ptr<Inode>& inode);
+  // The server has lost it, and it was made again under another handle. It is found by both.
+  void rename(const std::shared_ptr<Inode>& inode, const std::string& handle);
   // nullptr: not known.
   [[nodiscard]] std::shared_ptr<Inode> find(std::string_view handle);
   // nullptr: the kernel has no reference to it (which it should not ask about then).

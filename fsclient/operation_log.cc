@@ -87,10 +87,12 @@ bool OperationLog::append(const Naming&, std::uint64_t exclusive, const Asker& a
     }
     const ByteCount size = bytes.size() + entry.ByteSizeLong();
     const std::uint64_t alias = entry.alias();
+    const bool elsewhere = entry.has_write() || entry.has_close();
+    auto kept = elsewhere ? nullptr : std::make_unique<schema::Request>(entry);
     batch.size += size;
     *batch.call.message.mutable_log()->add_entries() = std::move(entry);
     if (bytes.size() > 0) batch.bytes.push_back(std::move(bytes));
-    batch.entries.push_back({size, alias, std::move(done)});
+    batch.entries.push_back({size, alias, std::move(kept), std::move(done)});
     ++entries_;
     bytes_ += size;
     if (batch.entries.size() >= kBatchEntries || batch.size >= kBatchBytes) full = seal();
@@ -151,13 +153,15 @@ void OperationLog::arrived(std::uint64_t number, Result<rpc::CallReply> reply) {
     const std::lock_guard lock(mutex_);
     Batch& batch = batches_.at(number);
     batch.ended = true;
-    batch.boot_id = remote_.boot_id();
     if (!reply) {
       batch.reply = std::unexpected(reply.error());
     } else if (static_cast<std::size_t>(reply->message.log().replies_size()) != batch.entries.size()) {
       batch.reply = fail(ErrorCode::kMalformed, "a LOG's reply that answers another number of entries");
     } else {
+      const std::uint64_t verifier = remote_.verifier_of(reply->message);
       batch.reply = std::move(reply->message);
+      for (schema::Reply& answer : *(*batch.reply)->mutable_log()->mutable_replies())
+        answer.set_write_verifier(verifier);
       note_handles(number, batch);
     }
     if (std::exchange(handing_on_, true)) return;
@@ -177,6 +181,8 @@ void OperationLog::hand_on() {
       }
       batch = std::move(oldest);
       oldest.reply.reset();  // stays until its entries know: nobody who waits for them goes on before
+      for (Entry& entry : batch.entries)
+        if (entry.kept) name_by_handles(*entry.kept);
     }
     answer(batch);
     {
@@ -195,14 +201,16 @@ void OperationLog::answer(Batch& batch) {
     // What it holds goes with it: an inode's count of entries must not outlast them.
     Answer done = std::move(batch.entries[i].done);
     if (!*batch.reply) {
-      done(std::unexpected(batch.reply->error()), batch.boot_id);
+      done(std::unexpected(batch.reply->error()));
       continue;
     }
     schema::Reply& reply = *(*batch.reply)->mutable_log()->mutable_replies(static_cast<int>(i));
-    if (reply.error() != 0)
-      done(fail(static_cast<ErrorCode>(reply.error()), reply.message()), batch.boot_id);
-    else
-      done(std::move(reply), batch.boot_id);
+    if (reply.error() != 0) {
+      done(fail(static_cast<ErrorCode>(reply.error()), reply.message()));
+      continue;
+    }
+    if (batch.entries[i].kept) remote_.keep(std::move(*batch.entries[i].kept), reply, {});
+    done(std::move(reply));
   }
 }
 
@@ -231,12 +239,15 @@ void OperationLog::forget_handles() {
 void OperationLog::name_by_handles(schema::LogRequest& log) const {
   const std::lock_guard lock(mutex_);
   if (handles_.empty()) return;
-  const auto name = [this](std::string& handle) {
+  for (schema::Request& entry : *log.mutable_entries()) name_by_handles(entry);
+}
+
+void OperationLog::name_by_handles(schema::Request& entry) const {
+  rpc::for_each_handle(entry, [this](std::string& handle) {
     const auto alias = rpc::alias_of(handle);
     if (!alias) return;
     if (const auto known = handles_.find(*alias); known != handles_.end()) handle = known->second;
-  };
-  for (schema::Request& entry : *log.mutable_entries()) rpc::for_each_handle(entry, name);
+  });
 }
 
 // ---------------------------------------------------------------- waiting

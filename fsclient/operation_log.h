@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -33,9 +34,9 @@ namespace tusk::client {
 
 class OperationLog {
  public:
-  // `boot_id`: of the server machine that made it, which may have been restarted since: answers wait for
-  // those before them.
-  using Answer = std::move_only_function<void(Result<schema::Reply>, const std::string& boot_id)>;
+  // The reply tells the write verifier: of the server machine that made it, which may have been restarted
+  // since, as answers wait for those before them.
+  using Answer = std::move_only_function<void(Result<schema::Reply>)>;
   using Task = std::move_only_function<void()>;
   using GaveUp = std::move_only_function<void(const Error&)>;
 
@@ -95,6 +96,8 @@ class OperationLog {
   void when_room(Task then, GaveUp gave_up = nullptr, ByteCount below = kBytesMax);
   // It is so.
   void give_up(const Error& error);
+  // There may be room (Remote::has_room).
+  void look_for_room() { wake(); }
 
   // All exclusiveness up to this number is over; `answered` runs when the log is out.
   void take_back(std::uint64_t exclusive, Task answered);
@@ -115,6 +118,8 @@ class OperationLog {
   struct Entry {
     ByteCount bytes = 0;
     std::uint64_t alias = 0;  // of what it makes
+    std::unique_ptr<schema::Request>
+        kept;  // to be made again; null: a WRITE or CLOSE, which this class does not keep
     Answer done;
   };
   struct Batch {
@@ -125,7 +130,6 @@ class OperationLog {
     std::vector<Entry> entries;
     bool ended = false;  // its call: it does not come to the server again
     std::optional<Result<schema::Reply>> reply;
-    std::string boot_id;  // of the server machine when the reply came
   };
   struct Waiter {
     std::uint64_t number = 0;  // every LOG up to it
@@ -145,7 +149,8 @@ class OperationLog {
   void forget_handles();
   void arrived(std::uint64_t number, Result<rpc::CallReply> reply);
   void hand_on();
-  static void answer(Batch& batch);
+  void answer(Batch& batch);
+  void name_by_handles(schema::Request& entry) const;  // with the mutex held
   void wake();
   [[nodiscard]] std::uint64_t answered_locked() const { return batches_.begin()->first - 1; }
   // What the server may know to be answered.
@@ -153,7 +158,7 @@ class OperationLog {
     return namings_.empty() ? answered_locked() : *namings_.begin();
   }
   [[nodiscard]] bool has_room_locked(ByteCount below) const {
-    return entries_ < kEntriesMax && bytes_ < below && batches_.size() <= kInFlightMax;
+    return entries_ < kEntriesMax && bytes_ < below && batches_.size() <= kInFlightMax && remote_.has_room();
   }
 
   Remote& remote_;

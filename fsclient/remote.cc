@@ -12,6 +12,15 @@ Result<rpc::CallReply> checked(Result<rpc::CallReply> reply, Remote::Kind expect
   return reply;
 }
 
+// A server that does not tell its verifier tells its boot id.
+std::uint64_t verifier_of_boot_id(const std::string& boot_id) {
+  return std::hash<std::string>()(boot_id) | 1;
+}
+
+std::uint64_t verifier_of_attach(const schema::AttachReply& attached) {
+  return attached.write_verifier() != 0 ? attached.write_verifier() : verifier_of_boot_id(attached.boot_id());
+}
+
 }  // namespace
 
 Remote::Remote(rpc::Caller& caller, Scheduler& scheduler, const PathEstimate& path,
@@ -20,7 +29,7 @@ Remote::Remote(rpc::Caller& caller, Scheduler& scheduler, const PathEstimate& pa
       scheduler_(scheduler),
       path_(path),
       identity_real_(attached.identity_real()),
-      boot_id_(attached.boot_id()) {}
+      verifier_(verifier_of_attach(attached)) {}
 
 void Remote::ask(const Asker& asker, schema::Request request, Kind expected, Answer done) {
   rpc::CallRequest call;
@@ -68,12 +77,23 @@ void Remote::mutate(const Asker& asker, schema::Request request, Kind expected, 
 
 void Remote::mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind expected, Answer done) {
   const std::uint64_t sequence = begin_mutation();
+  identify(asker, call.message);
+  const bool synchronous = call.message.has_write() && call.message.write().sync();
+  auto kept = changes_ == nullptr || synchronous || call.message.has_commit()
+                  ? nullptr
+                  : std::make_unique<schema::Request>(call.message);
+  SharedBytes body = kept ? call.body : SharedBytes{};
   call.message.set_sequence(sequence);
   call.message.set_sequence_done(answered_below());
   send(asker, std::move(call), expected, GiveUp::kAfterGrace,
-       [this, sequence, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+       [this, sequence, kept = std::move(kept), body = std::move(body),
+        done = std::move(done)](Result<rpc::CallReply> reply) mutable {
          end_mutation(sequence);
-         done(std::move(reply));
+         if (!reply || !kept) return done(std::move(reply));
+         keep(std::move(*kept), reply->message, std::move(body));
+         if (has_room()) return done(std::move(reply));
+         room_.when_there(
+             [reply = std::move(reply), done = std::move(done)]() mutable { done(std::move(reply)); });
        });
 }
 
@@ -120,13 +140,20 @@ std::uint64_t Remote::answered_below() const {
 }
 
 void Remote::handle_attached(const schema::AttachReply& attached) {
-  const std::lock_guard lock(mutex_);
-  boot_id_ = attached.boot_id();
+  verifier_ = verifier_of_attach(attached);
 }
 
-std::string Remote::boot_id() const {
-  const std::lock_guard lock(mutex_);
-  return boot_id_;
+std::uint64_t Remote::verifier_of(const schema::Reply& reply) const {
+  if (reply.write_verifier() != 0) return reply.write_verifier();
+  return reply.has_commit() ? verifier_of_boot_id(reply.commit().boot_id()) : verifier();
+}
+
+void Remote::keep(schema::Request request, const schema::Reply& reply, SharedBytes body) {
+  if (changes_ == nullptr) return;
+  std::optional<UncommittedChange> change = repeatable(std::move(request), reply, std::move(body));
+  if (!change) return;
+  change->verifier = verifier_of(reply);
+  changes_->add(std::move(*change), verifier());
 }
 
 }  // namespace tusk::client

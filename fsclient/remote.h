@@ -16,6 +16,7 @@
 #include "fsclient/interrupt.h"
 #include "fsclient/path_estimate.h"
 #include "fsclient/scheduler.h"
+#include "fsclient/uncommitted.h"
 #include "proto/base/result.h"
 #include "proto/rpc/caller.h"
 #include "proto/schema/tusk.pb.h"
@@ -59,8 +60,24 @@ class Remote {
 
   // The session was attached anew. Thread-safe.
   void handle_attached(const schema::AttachReply& attached);
-  // Changes when the server machine restarts. Thread-safe.
-  [[nodiscard]] std::string boot_id() const;
+  // Where changes are kept once they are answered, and who waits while there is no room. Before the first
+  // one; without it: nowhere.
+  using Task = std::move_only_function<void()>;
+  struct Room {
+    std::function<bool()> is_there;
+    std::function<void(Task)> when_there;
+  };
+  void keep_in(UncommittedChanges& changes, Room room) {
+    changes_ = &changes;
+    room_ = std::move(room);
+  }
+  [[nodiscard]] bool has_room() const { return !room_.is_there || room_.is_there(); }
+  // A change was answered that is none of mutate()'s.
+  void keep(schema::Request request, const schema::Reply& reply, SharedBytes body);
+  // Of the server that was attached to last; not 0. Changes when its machine restarts. Thread-safe.
+  [[nodiscard]] std::uint64_t verifier() const { return verifier_; }
+  // Under which a change was answered.
+  [[nodiscard]] std::uint64_t verifier_of(const schema::Reply& reply) const;
 
  private:
   enum class GiveUp : std::uint8_t { kAtOnce, kAfterGrace };
@@ -74,8 +91,11 @@ class Remote {
   const PathEstimate& path_;
   const bool identity_real_;
 
+  UncommittedChanges* changes_ = nullptr;
+  Room room_;
+  std::atomic<std::uint64_t> verifier_;
+
   mutable std::mutex mutex_;
-  std::string boot_id_;
   std::uint64_t next_sequence_ = 1;
   std::set<std::uint64_t> unanswered_;
 };

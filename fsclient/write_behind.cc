@@ -88,7 +88,7 @@ void WriteBehind::write(const Asker& asker, std::shared_ptr<OpenFile> file, Byte
   core_.cache.trim();
 
   const auto count = static_cast<std::uint32_t>(bytes.size());
-  if (pending() <= pending_max()) return done(count);
+  if (has_room()) return done(count);
   stall(asker, count, std::move(done));
 }
 
@@ -207,9 +207,9 @@ void WriteBehind::call_with(const std::shared_ptr<Inode>& inode, OutgoingWrite w
   request.priority = rpc::Priority::kBulk;
   core_.remote.transfer(std::move(request), schema::Reply::kWrite,
                         [this, inode, write = std::move(write), started](Result<rpc::CallReply> reply) {
-                          const Way way{.by_log = false, .boot_id = core_.remote.boot_id()};
                           if (!reply)
-                            return finish(inode, write, started, std::unexpected(reply.error()), way);
+                            return finish(inode, write, started, std::unexpected(reply.error()), {});
+                          const Way way{.verifier = core_.remote.verifier_of(reply->message)};
                           finish(inode, write, Told(started, reply->message, {}), reply->message.write(),
                                  way);
                         });
@@ -333,9 +333,9 @@ bool WriteBehind::append_to_log(const OperationLog::Naming& naming, const std::s
   const SharedBytes bytes = write.bytes;
   const auto outgoing = std::make_shared<OutgoingWrite>(std::move(write));
   const TimePoint started = core_.scheduler.now();
-  auto answered = [this, inode, outgoing, started, in_log = facts_.begin_entry(inode)](
-                      Result<schema::Reply> reply, const std::string& boot_id) {
-    const Way way{.by_log = true, .boot_id = boot_id};
+  auto answered = [this, inode, outgoing, started,
+                   in_log = facts_.begin_entry(inode)](Result<schema::Reply> reply) {
+    const Way way{.by_log = true, .verifier = reply ? reply->write_verifier() : 0};
     if (!reply) return finish(inode, *outgoing, started, std::unexpected(reply.error()), way);
     const Told told(started, *reply, {});
     facts_.learn_logged(*inode, reply->write().attr(), told);
@@ -387,6 +387,7 @@ void WriteBehind::finish(const std::shared_ptr<Inode>& inode, const OutgoingWrit
     core_.counters.sent += write.range.size();
     learn_written(*inode, write, *reply, told, way);
     if (!inode->open_files.empty()) pages_.written_locked(*inode, told.about(reply->attr()), after);
+    after.add([this, inode, write, verifier = way.verifier] { keep(inode, write, verifier); });
     if (disowned && !file.data.any_disowned()) drop_kernel_pages(inode, after);
   } else if (!inode->log.failed) {  // else it has been told of that
     note_error_locked(*inode, reply.error(), after);
@@ -429,16 +430,25 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
   else if (inode.log.entries == 0 && attr.mode != 0 &&
            inode.attributes.accept(attr, told.about(reply.attr()), core_.scheduler.now()))
     file.written.remove(write.range.begin, write.range.end);
-  if (!write.writer->synchronous()) note_uncommitted(file, way.boot_id);
   if (file.data.all_settled() && inode.log.entries == 0) facts_.written_locked(inode);
 }
 
-// The oldest counts: what a machine had before it was restarted no later COMMIT makes safe. The answers of
-// the log come when those before them have come, perhaps after it.
-void WriteBehind::note_uncommitted(FileState& file, const std::string& boot_id) const {
-  if (file.uncommitted && boot_id == core_.remote.boot_id()) return;
-  file.uncommitted = true;
-  file.uncommitted_boot_id = boot_id;
+// Without a copy. What was written through O_SYNC is on the disk, but whoever makes the file again needs it.
+void WriteBehind::keep(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write,
+                       std::uint64_t verifier) {
+  if (write.writer->synchronous() && !core_.uncommitted.made(inode->handle())) return;
+  core_.uncommitted.add({.request = nullptr,
+                         .made = {},
+                         .file = inode,
+                         .range = write.range,
+                         .bytes = write.bytes,
+                         .verifier = verifier},
+                        core_.remote.verifier());
+}
+
+void WriteBehind::handle_commit() {
+  Deferred replies;
+  release_stalled(replies);
 }
 
 // ---------------------------------------------------------------- errors
@@ -589,9 +599,10 @@ void WriteBehind::flush_all(Done done) {
 
 // Replies run without the mutex: a reply may write again.
 void WriteBehind::release_stalled(Deferred& after) {
+  const bool room = core_.committer.has_room();
   const ByteCount limit = pending_max();
   const std::lock_guard lock(mutex_);
-  while (!stalled_.empty() && pending() <= limit) {
+  while (!stalled_.empty() && room && pending() <= limit) {
     after.add([stalled = std::move(stalled_.front())]() mutable { stalled.done(stalled.bytes); });
     stalled_.pop_front();
   }

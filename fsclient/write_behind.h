@@ -100,8 +100,12 @@ class WriteBehind {
   // Written by programs and not answered by the server yet, bytes.
   [[nodiscard]] ByteCount pending() const { return pending_.load(); }
   [[nodiscard]] ByteCount pending_max() const;
+  // A COMMIT has ended: there may be room for what writers wait with.
+  void handle_commit();
 
  private:
+  [[nodiscard]] bool has_room() const { return pending() <= pending_max() && core_.committer.has_room(); }
+
   struct Stalled {
     std::uint64_t ticket;
     std::uint32_t bytes;
@@ -134,10 +138,10 @@ class WriteBehind {
   // client knew.
   [[nodiscard]] bool append_to_log(const OperationLog::Naming& naming, const std::shared_ptr<Inode>& inode,
                                    std::uint64_t exclusive, OutgoingWrite write, timespec written);
-  // By which way a WRITE went, and the server machine that answered it as it was then.
+  // By which way a WRITE went, and the write verifier of its answer.
   struct Way {
     bool by_log = false;
-    std::string boot_id;
+    std::uint64_t verifier = 0;
   };
   void finish(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, const Told& told,
               const Result<schema::WriteReply>& reply, const Way& way);
@@ -145,7 +149,7 @@ class WriteBehind {
   void settle(const std::shared_ptr<Inode>& inode, Deferred& after);
   void learn_written(Inode& inode, const OutgoingWrite& write, const schema::WriteReply& reply,
                      const Told& told, const Way& way);
-  void note_uncommitted(FileState& file, const std::string& boot_id) const;
+  void keep(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write, std::uint64_t verifier);
   void note_untold_locked(Inode& inode);
   void note_told_locked(OpenFile& file);
   void wake_flushers(Inode& inode, Deferred& after);

@@ -58,7 +58,9 @@ struct Attachment {
 
 // What is particular to the entries of a LOG.
 struct LogTerms {
-  bool again = false;  // AttachRequest.log_sent
+  bool again = false;                         // AttachRequest.log_sent
+  std::shared_ptr<LogStream> redo = nullptr;  // LogRequest.redo; null: it is none
+  std::int64_t began_ns = 0;                  // when this process began to serve, since 1970
 };
 
 // Most files have none, and ls, cp -a and rsync -X ask for them file by file unless told so.
@@ -87,6 +89,8 @@ class Call {
   [[nodiscard]] const std::optional<LogTerms>& log() const { return log_; }
   // It may have been done before, in another server process.
   [[nodiscard]] bool again() const { return log_ && log_->again; }
+  // It was answered before the server's machine restarted. nullptr: no such change.
+  [[nodiscard]] LogStream* redo() const { return log_ ? log_->redo.get() : nullptr; }
   [[nodiscard]] std::string_view boot_id() const { return boot_id_; }
 
   // The inode of a handle. ESTALE.

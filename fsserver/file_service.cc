@@ -38,6 +38,13 @@ std::string kernel_boot_id() {
   return id;
 }
 
+// FNV-1a.
+std::uint64_t verifier_of(std::string_view boot_id) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : boot_id) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return hash != 0 ? hash : 1;
+}
+
 schema::Reply to_reply(const Error& error) {
   schema::Reply reply;
   reply.set_error(static_cast<std::uint32_t>(error.code));
@@ -59,6 +66,7 @@ SharedBytes held_by(BodyBudget::Reservation reservation, SharedBytes bytes) {
 FileService::FileService(FileServiceOptions options)
     : options_(std::move(options)),
       boot_id_(kernel_boot_id()),
+      write_verifier_(verifier_of(boot_id_)),
       instance_id_(random_id()),
       bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max, kSessionBodyBytesMax)),
       rights_({.sessions = options_.sessions_max,
@@ -482,9 +490,14 @@ void FileService::execute(const Operation& operation, Call& call) {
   const ObeyingLimits limits(call.attachment().identity_real);
   Result<void> result;
   try {
-    result = call.rest ? std::exchange(call.rest, nullptr)() : operation.run(call);
+    result = call.rest                ? std::exchange(call.rest, nullptr)()
+             : call.redo() != nullptr ? ops::redo(call, operation)
+                                      : operation.run(call);
     if (call.rest) return;
     if (result && (call.log() || call.request().want_exclusive())) tell_exclusive(call);
+    // Of entries their LOG tells it.
+    if (result && !call.log() && (mutates(operation, call.request()) || call.request().has_commit()))
+      call.reply.set_write_verifier(write_verifier_);
   } catch (const std::bad_alloc&) {
     call.rest = nullptr;
     result = fail(from_errno(ENOMEM));

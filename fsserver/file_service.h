@@ -37,6 +37,7 @@
 #include "fsserver/worker_pool.h"
 #include "proto/base/result.h"
 #include "proto/base/time.h"
+#include "proto/io/clock.h"
 #include "proto/rpc/service.h"
 
 namespace tusk::server {
@@ -220,17 +221,19 @@ class FileService : public rpc::Service {
 
   // LOGs: file_service_log.cc.
   using SharedSession = std::shared_ptr<Session>;
+  using SharedStream = std::shared_ptr<LogStream>;
   void take_in_log(const Incoming& incoming, const Waiting& waiting,
                    const std::shared_ptr<Attachment>& attachment);
   enum class LogTurn : std::uint8_t { kIts, kNot };
   static constexpr const char* kTooManyCalls = "too many calls at once";
   void submit_log(const SharedSession& session, LogTicket ticket, LogTurn turn);
-  void pass_log_turn(const SharedSession& session);
+  void pass_log_turn(const SharedSession& session, LogStream& stream);
   void run_log(const SharedSession& session, const LogTicket& ticket, LogTurn turn);
   void refuse_early_log(WaitingCall& waiting, const Attachment& attachment);
-  [[nodiscard]] static bool begin_log_once(const Incoming& incoming, Session& session);
-  void carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment);
-  void finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply);
+  [[nodiscard]] static bool begin_log_once(const Incoming& incoming, LogStream& stream);
+  void carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
+                     const SharedStream& stream);
+  void finish_log(const Incoming& incoming, Attachment& attachment, LogStream& stream, schema::Reply reply);
 
   void answer_attach(const Incoming& incoming);
   void tell_root(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
@@ -287,6 +290,8 @@ class FileService : public rpc::Service {
   // Constant after construction.
   FileServiceOptions options_;
   std::string boot_id_;
+  const std::int64_t began_ns_ = static_cast<std::int64_t>(io::unix_nanoseconds());
+  std::uint64_t write_verifier_;  // stands for it; not 0
   std::string instance_id_;
   std::shared_ptr<BodyBudget> bodies_;
   mutable RightsQuota rights_;                // thread-safe

@@ -190,7 +190,11 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
   TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
-  LogTurns& turns = attachment->session->log_turns();
+  if (!attachment->read_only && !resumed) {
+    if (auto open = reopen(*exported->nodes().root(), O_RDONLY | O_DIRECTORY))
+      attachment->session->keep_root(std::move(*open));
+  }
+  LogTurns& turns = attachment->session->log(0)->turns;
   turns.skip_to(request.log_answered());
   turns.skip_beyond(request.log_answered(), request.log_answered_beyond());
   if (!resumed) turns.note_sent_before(request.log_sent());
@@ -368,6 +372,7 @@ schema::Reply FileService::welcome(const Attachment& attachment, schema::Node ro
   facts.set_read_only(attachment.read_only);
   facts.set_identity_real(attachment.identity_real);
   facts.set_boot_id(boot_id_);
+  facts.set_write_verifier(write_verifier_);
   facts.set_instance_id(instance_id_);
   facts.set_resumed(resumed);
   facts.set_attr_lifetime_ms(options_.attr_lifetime_ms);

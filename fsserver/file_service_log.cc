@@ -15,11 +15,13 @@ void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
   const SharedSession session = attachment->session;
   // None has anything to wait for.
   if (attachment->read_only) return refuse(*waiting, from_errno(EROFS), "the export is read-only");
+  const SharedStream stream = session->log(log.redo());
+  if (!stream) return refuse(*waiting, ErrorCode::kCancelled, "of a redo that was begun anew");
   leases_.note_log(session->number(), LeaseTable::Log::kCame);
-  session->log_turns().skip_to(log.answered());
-  LogTicket ticket{.number = log.number(), .waiting = waiting, .attachment = attachment};
+  stream->turns.skip_to(log.answered());
+  LogTicket ticket{.number = log.number(), .waiting = waiting, .attachment = attachment, .stream = stream};
   const ByteCount bytes = incoming->body().size() + log.ByteSizeLong();
-  switch (session->log_turns().arrive(ticket, session->share().right->early_log_bytes, bytes)) {
+  switch (stream->turns.arrive(ticket, session->share().right->early_log_bytes, bytes)) {
     case LogTurns::Verdict::kRepeat:
       return submit_log(session, std::move(ticket), LogTurn::kNot);
     case LogTurns::Verdict::kFull:
@@ -27,7 +29,7 @@ void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
     case LogTurns::Verdict::kNoMemory:
       return refuse_early_log(*waiting, *attachment);
     case LogTurns::Verdict::kWaits:
-      if (auto next = session->log_turns().take()) {
+      if (auto next = stream->turns.take()) {
         leases_.note_log(session->number(), LeaseTable::Log::kBegun);
         submit_log(session, std::move(*next), LogTurn::kIts);
       }
@@ -55,52 +57,54 @@ void FileService::submit_log(const SharedSession& session, LogTicket ticket, Log
     refuse(*waiting, ErrorCode::kConnectionLost, kTooManyCalls);
 }
 
-void FileService::pass_log_turn(const SharedSession& session) {
-  auto next = session->log_turns().pass();
+void FileService::pass_log_turn(const SharedSession& session, LogStream& stream) {
+  auto next = stream.turns.pass();
   leases_.note_log(session->number(), next ? LeaseTable::Log::kCame : LeaseTable::Log::kDone);
   if (next) submit_log(session, std::move(*next), LogTurn::kIts);
 }
 
 void FileService::run_log(const SharedSession& session, const LogTicket& ticket, LogTurn turn) {
   const auto attachment = ticket.attachment.lock();
+  const SharedStream stream = ticket.stream.lock();
   const Incoming incoming = ticket.waiting->take();
+  if (!stream) return;  // a redo that was begun anew
   const auto pass = [&] {
-    if (turn == LogTurn::kIts) pass_log_turn(session);
+    if (turn == LogTurn::kIts) pass_log_turn(session, *stream);
   };
   if (!incoming || !attachment) return pass();  // the client sends it again
-  if (!begin_log_once(incoming, *session)) return pass();
-  if (turn == LogTurn::kIts && session->log_turns().begin(ticket.number))
-    return carry_out_log(incoming, attachment);
+  if (!begin_log_once(incoming, *stream)) return pass();
+  if (turn == LogTurn::kIts && stream->turns.begin(ticket.number))
+    return carry_out_log(incoming, attachment, stream);
   schema::Reply reply;
   reply.set_error(static_cast<std::uint32_t>(ErrorCode::kCancelled));
   reply.set_message("a LOG that has been answered");
-  session->log_replies().finish(ticket.number, reply);
+  stream->replies.finish(ticket.number, reply);
   incoming->reply(std::move(reply));
   pass();
 }
 
 // Before its number has its turn: from then on a repeat must find it.
-bool FileService::begin_log_once(const Incoming& incoming, Session& session) {
+bool FileService::begin_log_once(const Incoming& incoming, LogStream& stream) {
   const schema::LogRequest& log = incoming->message().log();
-  return begin_in(session.log_replies(), log.number(), log.answered() + 1, incoming);
+  return begin_in(stream.replies, log.number(), log.answered() + 1, incoming);
 }
 
-void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment) {
+void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
+                                const SharedStream& stream) {
   const schema::LogRequest& log = incoming->message().log();
-  AliasTable& aliases = attachment->session->aliases();
-  FailedWrites& failed_writes = attachment->session->failed_writes();
-  const LogTurns& turns = attachment->session->log_turns();
-  aliases.forget(log.answered());
-  failed_writes.forget(log.answered());
+  stream->aliases.forget(log.answered());
+  stream->failed_writes.forget(log.answered());
   Result<void> suits = check_log(log, incoming->body().size());
   if (!suits) {
     schema::Reply refused;
     refused.set_error(static_cast<std::uint32_t>(suits.error().code));
     refused.set_message(suits.error().context);
-    return finish_log(incoming, *attachment, std::move(refused));
+    return finish_log(incoming, *attachment, *stream, std::move(refused));
   }
-  const auto run_entry = [this, attachment,
-                          terms = LogTerms{.again = turns.may_be_done(log.number())}](Incoming entry) {
+  const LogTerms terms{.again = log.redo() != 0 || stream->turns.may_be_done(log.number()),
+                       .redo = log.redo() != 0 ? stream : nullptr,
+                       .began_ns = began_ns_};
+  const auto run_entry = [this, attachment, terms](Incoming entry) {
     const Operation& operation = *find_operation(entry->message().operation_case());
     Admitted call{.operation = &operation,
                   .incoming = std::move(entry),
@@ -112,13 +116,14 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
     else
       carry_out(std::move(call), {});
   };
-  const auto done = [this, incoming, attachment](schema::Reply reply) {
-    finish_log(incoming, *attachment, std::move(reply));
+  const auto done = [this, incoming, attachment, stream](schema::Reply reply) {
+    finish_log(incoming, *attachment, *stream, std::move(reply));
   };
   const auto go_on_later = [this, flow = attachment->session->share().flow](WorkerPool::Task rest) {
     workers_.go_on_later(flow, Lane::kData, std::move(rest));
   };
-  std::make_shared<LogRun>(incoming, aliases, failed_writes, run_entry, go_on_later, done)->go_on();
+  std::make_shared<LogRun>(incoming, stream->aliases, stream->failed_writes, run_entry, go_on_later, done)
+      ->go_on();
 }
 
 // What others have put on the disk meanwhile: who holds a directory may answer for what has no room any more.
@@ -146,14 +151,16 @@ void FileService::end_exclusive_without_room(const Attachment& attachment) {
     leases_.end_exclusive(session);
 }
 
-void FileService::finish_log(const Incoming& incoming, Attachment& attachment, schema::Reply reply) {
+void FileService::finish_log(const Incoming& incoming, Attachment& attachment, LogStream& stream,
+                             schema::Reply reply) {
   const SharedSession session = attachment.session;
-  session->log_replies().finish(incoming->message().log().number(), reply);
+  reply.set_write_verifier(write_verifier_);
+  stream.replies.finish(incoming->message().log().number(), reply);
   end_exclusive_without_room(attachment);
   // The LOGs to come may name what this one made, and may meet another process.
   attachment.exported->nodes().keep_names();
   incoming->reply(std::move(reply));
-  pass_log_turn(session);
+  pass_log_turn(session, stream);
 }
 
 }  // namespace tusk::server

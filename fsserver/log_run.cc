@@ -10,9 +10,14 @@ namespace {
 
 constexpr Cost kEntryOfLogCost = 40;  // beside the bytes that it writes
 
-bool may_be_logged(schema::Request::OperationCase operation) {
+bool may_be_logged(schema::Request::OperationCase operation, bool redo) {
   using Request = schema::Request;
   switch (operation) {
+    case Request::kLink:
+    case Request::kSetxattr:
+    case Request::kRemovexattr:
+    case Request::kAllocate:
+      return redo;
     case Request::kCreate:
     case Request::kMakeNode:
     case Request::kRemove:
@@ -32,7 +37,7 @@ Result<void> check_log(const schema::LogRequest& log, ByteCount body_bytes) {
   if (log.entries_size() > kLogEntriesMax) return fail(ErrorCode::kMalformed, "too many entries in a LOG");
   ByteCount bytes = 0;
   for (const schema::Request& entry : log.entries()) {
-    if (!may_be_logged(entry.operation_case()))
+    if (!may_be_logged(entry.operation_case(), log.redo() != 0))
       return fail(ErrorCode::kMalformed, "an operation that cannot be in a LOG");
     if (entry.sequence() != 0) return fail(ErrorCode::kMalformed, "a sequence in an entry of a LOG");
     if (!entry.has_write()) continue;

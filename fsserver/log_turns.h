@@ -17,6 +17,7 @@
 namespace tusk::server {
 
 struct Attachment;
+struct LogStream;
 
 constexpr std::size_t kEarlyLogsMax = 1024;
 constexpr std::size_t kSameLogMax = 16;  // of one number
@@ -26,6 +27,7 @@ struct LogTicket {
   std::uint64_t number = 0;
   std::shared_ptr<WaitingCall> waiting;
   std::weak_ptr<Attachment> attachment;  // weak: it holds the session, which holds this
+  std::weak_ptr<LogStream> stream;       // the same: it holds the turns that hold this
   Quota::Place early = {};               // for its bytes, while it waits for its turn
 };
 

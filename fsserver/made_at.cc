@@ -17,4 +17,11 @@ void set_made_at(const Call& call, const Fd& node, MadeTimes which) {
   (void)::utimensat(node.number(), "", times, AT_EMPTY_PATH);
 }
 
+bool was_made_at(const Call& call, const Status& status) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const std::int64_t mtime_ns = status.stx_mtime.tv_sec * kSecond + status.stx_mtime.tv_nsec;
+  return call.request().made_at_ns() != 0 &&
+         mtime_ns == static_cast<std::int64_t>(call.request().made_at_ns());
+}
+
 }  // namespace tusk::server

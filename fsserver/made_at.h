@@ -11,4 +11,7 @@ enum class MadeTimes : std::uint8_t { kBoth, kModification };
 // file may not set its times to what it likes.
 void set_made_at(const Call& call, const Fd& node, MadeTimes which);
 
+// It has that mtime, to which such an entry has set it.
+[[nodiscard]] bool was_made_at(const Call& call, const Status& status);
+
 }  // namespace tusk::server

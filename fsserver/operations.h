@@ -73,7 +73,6 @@ Result<void> close(Call& call);
 // operations_data.cc
 Result<void> read(Call& call);
 Result<void> write(Call& call);
-Result<void> commit(Call& call);
 Result<void> allocate(Call& call);
 Result<void> seek(Call& call);
 // operations_copy.cc
@@ -87,6 +86,12 @@ Result<void> removexattr(Call& call);
 Result<void> lock(Call& call);
 // exclusive_names.cc
 Result<void> acquire(Call& call);
+// operations_commit.cc
+Result<void> commit(Call& call);
+// operations_redo.cc
+// An entry of a redo (LogRequest.redo): `operation`, as far as it is not done already, and as nobody else has
+// changed the file since the server is back. ECANCELED: somebody has.
+Result<void> redo(Call& call, const Operation& operation);
 }  // namespace ops
 
 // A lock that a program of this session says to have: whether it still has it. `may_reclaim`: the server was

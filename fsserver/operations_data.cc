@@ -18,7 +18,6 @@ namespace {
 constexpr std::size_t kReadBytesOfCost = 4096;
 constexpr std::size_t kWrittenBytesOfCost = 2048;
 constexpr std::size_t kPackedBytesOfCost = 256;
-constexpr Cost kCommitCost = 100;  // however long the disk takes: meanwhile the processor is others'
 
 Result<void> check_range(std::uint64_t offset, std::uint64_t length) {
   constexpr auto kMax = static_cast<std::uint64_t>(INT64_MAX);
@@ -142,29 +141,6 @@ Result<void> write(Call& call) {
   set_made_at(call, *file.fd, MadeTimes::kModification);
   call.reply.mutable_write()->set_offset(offset);
   TUSK_ASSIGN(*call.reply.mutable_write()->mutable_attr(), change.end(call, request.handle(), *file.fd));
-  return {};
-}
-
-Result<void> commit(Call& call) {
-  this_turn().spend(kCommitCost);
-  const auto& request = call.request().commit();
-  SharedFd fd;
-  if (request.directory()) {
-    TUSK_ASSIGN(const SharedFd node, call.node(request.handle()));
-    TUSK_ASSIGN(Fd directory, reopen(*node, O_RDONLY | O_DIRECTORY));
-    fd = share(std::move(directory));
-  } else if (const auto open = call.session().find(request.open_id());
-             open && open->handle == request.handle()) {
-    fd = open->fd;
-  } else {
-    auto file = call.file(request.handle(), 0, O_RDONLY);
-    if (!file && file.error().code == from_errno(EACCES)) file = call.file(request.handle(), 0, O_WRONLY);
-    if (!file) return std::unexpected(std::move(file).error());
-    fd = file->fd;
-  }
-  if ((request.data_only() ? ::fdatasync(fd->number()) : ::fsync(fd->number())) != 0)
-    return fail_errno("fsync");
-  call.reply.mutable_commit()->set_boot_id(std::string(call.boot_id()));
   return {};
 }
 

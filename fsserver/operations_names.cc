@@ -85,9 +85,12 @@ std::optional<NodeTable::Found> occupant(const Call& call, const Place& at) {
 }
 
 // What is to be made again is there already.
-bool made_before(const schema::MakeNodeRequest& request, const NodeTable::Found& found) {
+bool made_before(const Call& call, const NodeTable::Found& found) {
+  const auto& request = call.request().make_node();
   const mode_t type = request.mode() & S_IFMT;
   if ((found.status.stx_mode & S_IFMT) != (type == 0 ? S_IFREG : type)) return false;
+  // A redo that was begun anew; another file of that name may be a later one, or somebody else's.
+  if (call.redo() != nullptr && type != S_IFDIR && type != S_IFLNK) return was_made_at(call, found.status);
   if (type != S_IFLNK) return true;
   std::string target(PATH_MAX, '\0');
   const ssize_t length = ::readlinkat(found.fd->number(), "", target.data(), target.size());
@@ -115,6 +118,9 @@ Result<Move> check_move(const Call& call, const std::optional<NodeTable::Found>&
   const bool exchange = (request.flags() & RENAME_EXCHANGE) != 0;
   if (!call.log()) return Move::kDo;
   const bool named = !request.expected().empty();
+  // It was moved then, and maybe moved on or removed.
+  if (call.redo() != nullptr && (!named || !is_node(moving, request.expected()))) return Move::kDone;
+  if (call.redo() != nullptr && !replaced) return Move::kDo;
   if (call.again() && !moving && named && is_node(replaced, request.expected())) return Move::kDone;
   if (!named || (is_node(moving, request.expected()) && is_node(replaced, request.replaced())))
     return Move::kDo;
@@ -156,6 +162,30 @@ void tell_removed(Call& call, const NodeTable::Found& removed, schema::Attr& tol
   if (auto attr = call.leased_attr(removed.handle, *removed.fd)) told = std::move(*attr);
 }
 
+// In a redo a name is there again that was moved before: what it was moved to is the same file, of which a
+// LINK was made again; or came later, and the node is gone by then. rename(2) would do nothing.
+bool leaves_old_name_only(const Call& call, bool may_move, const std::optional<NodeTable::Found>& moving,
+                          const std::optional<NodeTable::Found>& replaced) {
+  if (call.redo() == nullptr || !moving || moving->handle != call.request().rename().expected()) return false;
+  const bool exchange = (call.request().rename().flags() & RENAME_EXCHANGE) != 0;
+  if (replaced && replaced->handle == moving->handle) return !exchange;
+  return !may_move && moving->handle == call.request().node();
+}
+
+Result<void> take_old_name(Call& call, const Place& from, const Place& to, const NodeTable::Found& moving,
+                           bool is_there) {
+  const int how = S_ISDIR(moving.status.stx_mode) ? AT_REMOVEDIR : 0;
+  if (::unlinkat(from.parent->number(), call.request().rename().old_name().c_str(), how) != 0)
+    return fail_errno("unlink");
+  call.mutated(from.handle);
+  call.mutated(moving.handle);
+  if (is_there)
+    call.nodes().renamed(moving.handle, to.handle, to.name);
+  else
+    call.nodes().removed(moving.handle);
+  return {};
+}
+
 void tell_moved(Call& call, const FileChange& change, const NodeTable::Found& moved) {
   auto attr = change.end(call, moved.handle, *moved.fd);
   if (!attr) return;  // it is done nevertheless, and can be asked for
@@ -176,7 +206,7 @@ Result<void> make_node(Call& call) {
     if (const auto made = make(call, *at.parent, request); !made) {
       if (!call.again() || made.error().code != from_errno(EEXIST)) return made;
       const auto there = occupant(call, at);
-      if (!there || !made_before(request, *there)) return made;
+      if (!there || !made_before(call, *there)) return made;
     }
   }
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(at.parent, at.handle, at.name));
@@ -202,10 +232,11 @@ Result<void> remove(Call& call) {
     (void)call.reply.mutable_remove();
     return {};
   }
-  if (!request.expected().empty()) {
+  const std::string& expected =
+      call.redo() != nullptr && request.expected().empty() ? call.request().node() : request.expected();
+  if (!expected.empty()) {
     if (!victim) return std::unexpected(victim.error());
-    if (victim->handle != request.expected())
-      return fail(from_errno(ECANCELED), "another file has the name by now");
+    if (victim->handle != expected) return fail(from_errno(ECANCELED), "another file has the name by now");
   }
   if (::unlinkat(at.parent->number(), request.name().c_str(), request.directory() ? AT_REMOVEDIR : 0) != 0)
     return fail_errno(request.directory() ? "rmdir" : "unlink");
@@ -241,8 +272,11 @@ Result<void> rename(Call& call) {
   const auto moving = change ? occupant(call, from) : expected;
   const auto replaced = occupant(call, to);
   if (change && (!moving || moving->handle != expected->handle)) change.reset();
-  TUSK_ASSIGN(const Move move, check_move(call, moving, replaced));
+  const Result<Move> checked = check_move(call, moving, replaced);
   (void)call.reply.mutable_rename();
+  if (leaves_old_name_only(call, checked.has_value(), moving, replaced))
+    return take_old_name(call, from, to, *moving, replaced && replaced->handle == moving->handle);
+  TUSK_ASSIGN(const Move move, checked);
   if (move == Move::kDone) return {};
   if (const auto moved = move_name(call, from, to, move); !moved) {
     if (moved.error().code == from_errno(ENOENT) && call.again() && replaced) return {};

@@ -27,6 +27,19 @@ Session::Session(std::uint64_t number, std::string name, std::shared_ptr<Export>
       lockers_(lockers),
       next_open_id_(first_open_id()) {}
 
+std::shared_ptr<LogStream> Session::log(std::uint64_t redo) {
+  if (redo == 0) return log_;
+  const std::lock_guard lock(mutex_);
+  if (redo_ && redo_->redo > redo) return nullptr;
+  if (!redo_ || redo_->redo < redo) {
+    auto changed = redo_ ? redo_->changed : std::make_shared<LogStream::Changed>();
+    redo_ = std::make_shared<LogStream>();
+    redo_->redo = redo;
+    redo_->changed = std::move(changed);
+  }
+  return redo_;
+}
+
 void Session::end() {
   ended_ = true;
   if (lockers_ != nullptr) lockers_->remove(name_);
@@ -88,7 +101,7 @@ std::size_t Session::open_files() const {
 }
 
 bool Session::holds_nothing() const {
-  if (replies_.size() > 0 || log_replies_.size() > 0 || log_turns_.waiting()) return false;
+  if (replies_.size() > 0 || log_->replies.size() > 0 || log_->turns.waiting()) return false;
   const std::lock_guard lock(mutex_);
   return files_.empty() && reclaimed_.empty();
 }

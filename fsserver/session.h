@@ -54,6 +54,30 @@ struct SessionShare {
   std::shared_ptr<BodyBudget::Share> bodies = std::make_shared<BodyBudget::Share>(right->bodies);
 };
 
+// One log of a session: the LOGs whose numbers count from 1, in their order.
+struct LogStream {
+  std::uint64_t redo = 0;  // LogRequest.redo; 0: of new changes
+  ReplyMemory replies{kOfLogs};
+  LogTurns turns;
+  // Of the LOG whose turn it is.
+  AliasTable aliases;
+  FailedWrites failed_writes;
+  // Of redoes: the nodes that they have changed.
+  struct Changed {
+    std::mutex mutex;
+    std::set<std::string> handles;
+    void add(std::string_view handle) {
+      const std::lock_guard lock(mutex);
+      handles.emplace(handle);
+    }
+    [[nodiscard]] bool contains(std::string_view handle) {
+      const std::lock_guard lock(mutex);
+      return handles.contains(std::string(handle));
+    }
+  };
+  std::shared_ptr<Changed> changed;
+};
+
 // Thread-safe.
 class Session {
  public:
@@ -69,12 +93,12 @@ class Session {
   [[nodiscard]] const std::shared_ptr<Quota>& descriptors() const { return share_.right->descriptors; }
   [[nodiscard]] const std::shared_ptr<ChangeGate>& gate() const { return gate_; }
   [[nodiscard]] ReplyMemory& replies() { return replies_; }
-  // Of LOGs, by their numbers.
-  [[nodiscard]] ReplyMemory& log_replies() { return log_replies_; }
-  [[nodiscard]] LogTurns& log_turns() { return log_turns_; }
-  // Of the LOG whose turn it is.
-  [[nodiscard]] AliasTable& aliases() { return aliases_; }
-  [[nodiscard]] FailedWrites& failed_writes() { return failed_writes_; }
+  // By LogRequest.redo. A redo that is not the newest is nobody's any more: nullptr.
+  [[nodiscard]] std::shared_ptr<LogStream> log(std::uint64_t redo);
+
+  // The export's root, open since the session began: by it errors of the disk are heard of (syncfs).
+  void keep_root(Fd root) { root_ = std::move(root); }
+  [[nodiscard]] const Fd& root() const { return root_; }
 
   // The session is over: a call still running must leave nothing behind that outlives it.
   void end();
@@ -127,10 +151,8 @@ class Session {
   const SessionShare share_;
   const std::shared_ptr<ChangeGate> gate_;
   ReplyMemory replies_;
-  ReplyMemory log_replies_{kOfLogs};
-  LogTurns log_turns_;
-  AliasTable aliases_;
-  FailedWrites failed_writes_;
+  const std::shared_ptr<LogStream> log_ = std::make_shared<LogStream>();
+  Fd root_;  // constant once the session was attached
   const LockingSessions* const lockers_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> away_{false};
@@ -142,6 +164,7 @@ class Session {
   std::uint64_t next_open_id_;
   std::list<Stream> streams_;  // least recently used first
   std::set<FileKey> reclaimed_;
+  std::shared_ptr<LogStream> redo_;  // the newest; null: there was none
 };
 
 }  // namespace tusk::server

@@ -35,7 +35,8 @@ struct CallRequest {
   // It waits through outages and refusals however long they last, and fails only when the caller is closed:
   // what has been answered to a program already must not be lost because the server was away.
   bool outlives_outages = false;
-  Renewal renew;  // may be null: the message is as good for any server
+  Renewal renew;       // may be null: the message is as good for any server
+  bool ahead = false;  // it goes also while others are held (Caller::hold_calls)
 };
 
 struct CallReply {
@@ -59,6 +60,12 @@ class Caller {
   // Thread-safe. The call ends with kCancelled unless it ended before; the server is told, but its
   // effect may have happened. Unknown ids are ignored.
   virtual void cancel(CallId id) = 0;
+
+  // From here on no call goes to the server but those `ahead`, until release_calls(): those that have no
+  // answer yet, too. Only while a re-attach is told (Channel::Events::reattached).
+  virtual void hold_calls() {}
+  // Thread-safe. All messages that were made before are renewed by `renew` then, which may be null.
+  virtual void release_calls(Renewal) {}
 };
 
 }  // namespace tusk::rpc

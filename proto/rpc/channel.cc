@@ -71,6 +71,8 @@ class ChannelOverUdp final : public Channel {
 
   CallId call(CallRequest request, Completion done) override;
   void cancel(CallId id) override;
+  void hold_calls() override { held_ = true; }
+  void release_calls(Renewal renew) override;
   [[nodiscard]] schema::AttachReply attached() const override { return status_.attached(); }
   [[nodiscard]] crypto::Fingerprint server_fingerprint() const override {
     return status_.server_fingerprint();
@@ -159,6 +161,9 @@ class ChannelOverUdp final : public Channel {
   std::atomic<std::size_t> address_ = 0;  // index of the server address in use
   std::atomic<unsigned> lanes_opened_ = 0;
   std::atomic<std::uint64_t> next_call_ = 1;
+  bool held_ = false;
+  Renewal renewal_;                          // the newest of release_calls()
+  std::atomic<std::uint64_t> renewals_ = 0;  // as sessions_
   std::atomic<std::uint64_t> sessions_ = 0;  // begun; whoever makes a call may know what is of the one before
   std::atomic<bool> ended_ = false;          // the thread is gone
   std::shared_mutex ending_;                 // shared between a look at that and a call's post
@@ -350,7 +355,8 @@ void ChannelOverUdp::handle_attach_reply(const transport::ReplyArrived& arrived,
   }
   admission_.handle_welcome(secure_->peer_fingerprint());
   if (!reply.attach().resumed()) ++sessions_;
-  calls_.start_all(secure_->connection(), reply.attach().resumed());
+  calls_.start_all(secure_->connection(), reply.attach().resumed(),
+                   held_ ? OutgoingCalls::Which::kAhead : OutgoingCalls::Which::kAll);
   publish_stats(true);
 }
 
@@ -505,19 +511,23 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
   const CallId id(next_call_++);
   const std::uint64_t sessions =
       sessions_;  // before it is renewed: if there is another one by then, once more
+  const std::uint64_t renewals = renewals_;
   if (request.renew) request.renew(request.message);
   Result<SharedBytes> header = encode_message(request.message);
-  auto start = [this, id, sessions, header = std::move(header), body = std::move(request.body),
-                place = std::move(request.reply_body), priority = request.priority,
-                once = adds_up(request.message), lasting = request.outlives_outages,
-                renew = std::move(request.renew), done = std::move(done)]() mutable {
+  auto start = [this, id, sessions, renewals, ahead = request.ahead, header = std::move(header),
+                body = std::move(request.body), place = std::move(request.reply_body),
+                priority = request.priority, once = adds_up(request.message),
+                lasting = request.outlives_outages, renew = std::move(request.renew),
+                done = std::move(done)]() mutable {
     if (!header) return done(std::unexpected(header.error()));
     if (state_ == State::kEnded) return done(std::unexpected(*status_.failure()));
     if (state_ == State::kLeaving) return done(fail(ErrorCode::kPeerClosed, "the mount is closing"));
     if (admission_.refused() && !lasting) return done(std::unexpected(admission_.refused_error()));
     calls_.add(id, {std::move(*header), std::move(body), std::move(place), priority, std::move(done), once,
-                    lasting, std::move(renew)});
+                    lasting, std::move(renew), ahead});
     if (sessions != sessions_) calls_.renew(id);
+    if (renewals != renewals_) calls_.renew(id, renewal_);
+    if (held_ && !ahead) return;
     if (state_ == State::kReady && connection()) calls_.start(id, secure_->connection());
   };
   {
@@ -530,6 +540,15 @@ CallId ChannelOverUdp::call(CallRequest request, Completion done) {
 
 void ChannelOverUdp::cancel(CallId id) {
   reactor_->post([this, id] { calls_.cancel(id, connection()); });
+}
+
+void ChannelOverUdp::release_calls(Renewal renew) {
+  reactor_->post([this, renew = std::move(renew)] {
+    held_ = false;
+    if (renew) renewal_ = renew;
+    if (renew) ++renewals_;
+    calls_.start_rest(state_ == State::kReady ? connection() : nullptr, renew);
+  });
 }
 
 void ChannelOverUdp::publish_stats(bool connected) {

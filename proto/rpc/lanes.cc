@@ -36,6 +36,14 @@ class ChannelWithLanes final : public Channel {
 
   CallId call(CallRequest request, Completion done) override;
   void cancel(CallId id) override;
+  void hold_calls() override {
+    held_ = true;
+    main_->channel->hold_calls();
+  }
+  void release_calls(Renewal renew) override {
+    main_->channel->release_calls(std::move(renew));
+    held_ = false;
+  }
   [[nodiscard]] schema::AttachReply attached() const override { return main_->channel->attached(); }
   [[nodiscard]] crypto::Fingerprint server_fingerprint() const override {
     return main_->channel->server_fingerprint();
@@ -97,6 +105,7 @@ class ChannelWithLanes final : public Channel {
   [[nodiscard]] unsigned connections_max() const;
 
   const LaneOptions options_;
+  std::atomic<bool> held_{false};                // hold_calls()
   std::atomic<TimePoint> used_at_{TimePoint{}};  // by a bulk call
   std::atomic<TimePoint> woken_at_{TimePoint{}};
   std::once_flag closed_;
@@ -128,7 +137,7 @@ CallId ChannelWithLanes::call(CallRequest request, Completion done) {
   const auto call = std::make_shared<Carried>();
   call->done = std::move(done);
   call->size = request.reply_body.size();
-  const bool lanes_serve = main_->channel->connected();
+  const bool lanes_serve = main_->channel->connected() && !held_;
   std::uint64_t number = 0;
   SharedLane by = main_;
   {

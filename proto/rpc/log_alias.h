@@ -24,27 +24,37 @@ constexpr std::uint64_t kClientOpenIdMin = 1ull << 63;
 // How it looks in place of a handle.
 [[nodiscard]] std::string handle_of_alias(std::uint64_t alias);
 
-// Calls `visit` with each handle that an entry of a LOG names a node by, for it to be replaced.
+// Calls `visit` with each handle that a request names a node by, for it to be replaced.
 template <class Visit>
-void for_each_handle(schema::Request& entry, Visit&& visit) {
+void for_each_handle(schema::Request& request, Visit&& visit) {
   using Request = schema::Request;
-  switch (entry.operation_case()) {
+  if (!request.node().empty()) visit(*request.mutable_node());
+  switch (request.operation_case()) {
     case Request::kCreate:
-      return visit(*entry.mutable_create()->mutable_parent());
+      return visit(*request.mutable_create()->mutable_parent());
     case Request::kMakeNode:
-      return visit(*entry.mutable_make_node()->mutable_parent());
+      return visit(*request.mutable_make_node()->mutable_parent());
     case Request::kRemove:
-      visit(*entry.mutable_remove()->mutable_parent());
-      return visit(*entry.mutable_remove()->mutable_expected());
+      visit(*request.mutable_remove()->mutable_parent());
+      return visit(*request.mutable_remove()->mutable_expected());
     case Request::kRename:
-      visit(*entry.mutable_rename()->mutable_old_parent());
-      visit(*entry.mutable_rename()->mutable_new_parent());
-      visit(*entry.mutable_rename()->mutable_expected());
-      return visit(*entry.mutable_rename()->mutable_replaced());
+      visit(*request.mutable_rename()->mutable_old_parent());
+      visit(*request.mutable_rename()->mutable_new_parent());
+      visit(*request.mutable_rename()->mutable_expected());
+      return visit(*request.mutable_rename()->mutable_replaced());
+    case Request::kLink:
+      visit(*request.mutable_link()->mutable_handle());
+      return visit(*request.mutable_link()->mutable_new_parent());
     case Request::kSetattr:
-      return visit(*entry.mutable_setattr()->mutable_handle());
+      return visit(*request.mutable_setattr()->mutable_handle());
     case Request::kWrite:
-      return visit(*entry.mutable_write()->mutable_handle());
+      return visit(*request.mutable_write()->mutable_handle());
+    case Request::kSetxattr:
+      return visit(*request.mutable_setxattr()->mutable_handle());
+    case Request::kRemovexattr:
+      return visit(*request.mutable_removexattr()->mutable_handle());
+    case Request::kAllocate:
+      return visit(*request.mutable_allocate()->mutable_handle());
     default:
       return;
   }

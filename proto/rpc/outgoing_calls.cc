@@ -40,31 +40,44 @@ void OutgoingCalls::start(CallId id, transport::Connection& connection) {
 }
 
 void OutgoingCalls::renew(CallId id) {
-  if (const auto found = calls_.find(id); found != calls_.end()) renew(found->second.call);
+  if (const auto found = calls_.find(id); found != calls_.end())
+    renew(found->second.call, found->second.call.renew);
 }
 
-void OutgoingCalls::renew(Call& call) {
-  if (!call.renew) return;
+void OutgoingCalls::renew(CallId id, const Renewal& by) {
+  if (const auto found = calls_.find(id); found != calls_.end()) renew(found->second.call, by);
+}
+
+void OutgoingCalls::renew(Call& call, const Renewal& by) {
+  if (!by) return;
   schema::Request message;
   TUSK_CHECK(decode_message(call.header.bytes, message).has_value());  // we have encoded it
-  call.renew(message);
+  by(message);
   auto header = encode_message(message);
   TUSK_CHECK(header.has_value());  // messages that are renewed are small
   call.header = std::move(*header);
 }
 
-void OutgoingCalls::start_all(transport::Connection& connection, bool resumed) {
+void OutgoingCalls::start_all(transport::Connection& connection, bool resumed, Which which) {
   std::vector<Completion> unknown;
   for (auto place = calls_.begin(); !resumed && place != calls_.end();) {
     const auto found = place++;
     if (found->second.sent_before && found->second.call.adds_up) unknown.push_back(take(found));
   }
   for (auto& [id, entry] : calls_) {
-    if (!resumed) renew(entry.call);
-    start(id, connection);
+    if (!resumed) renew(entry.call, entry.call.renew);
+    if (which == Which::kAll || entry.call.ahead) start(id, connection);
   }
   for (Completion& done : unknown)
     done(fail(from_errno(EIO), "the server restarted: whether this was done nobody knows"));
+}
+
+void OutgoingCalls::start_rest(transport::Connection* connection, const Renewal& by) {
+  for (auto& [id, entry] : calls_) {
+    if (entry.exchange) continue;
+    renew(entry.call, by);
+    if (connection != nullptr) start(id, *connection);
+  }
 }
 
 void OutgoingCalls::cancel(CallId id, transport::Connection* connection) {

@@ -23,6 +23,7 @@ class OutgoingCalls {
     bool adds_up = false;           // done twice it would have twice the effect (O_APPEND)
     bool outlives_outages = false;  // CallRequest's
     Renewal renew;                  // the same
+    bool ahead = false;             // the same
   };
 
   // Keeps a call; it goes out with start() or start_all().
@@ -30,9 +31,15 @@ class OutgoingCalls {
   void start(CallId id, transport::Connection& connection);
   // For a server that does not remember the session that the message was made in.
   void renew(CallId id);
+  void renew(CallId id, const Renewal& by);
   // In the order in which they were made. Unless the session was `resumed` the server does not remember
   // what it has done: calls that were sent before and add up end with EIO instead, and messages are renewed.
-  void start_all(transport::Connection& connection, bool resumed);
+  // kAhead: others wait for start_rest().
+  enum class Which : std::uint8_t { kAll, kAhead };
+  void start_all(transport::Connection& connection, bool resumed, Which which = Which::kAll);
+  // All that have not begun, each renewed by `by` before, if that is not null. `connection`: null: there is
+  // none now.
+  void start_rest(transport::Connection* connection, const Renewal& by);
 
   // Ends with kCancelled; `connection` may be null while there is none.
   void cancel(CallId id, transport::Connection* connection);
@@ -55,7 +62,7 @@ class OutgoingCalls {
   };
 
   using Calls = std::map<CallId, Entry>;  // ordered: ids rise with time
-  static void renew(Call& call);
+  static void renew(Call& call, const Renewal& by);
   // Taken out: its completion.
   [[nodiscard]] Completion take(Calls::iterator place);
 

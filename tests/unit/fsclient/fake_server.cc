@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/rpc/log_alias.h"
+
 namespace tusk::client {
 namespace {
 
@@ -35,6 +37,7 @@ schema::Node FakeServer::node(const std::shared_ptr<File>& file) {
   if (handle.empty()) {
     handle = "handle" + std::to_string(handle_of_.size());
     handles_[handle] = file;
+    ever_.push_back(file);
   }
   schema::Node node;
   node.set_handle(handle);
@@ -101,7 +104,9 @@ std::uint64_t FakeServer::seen(schema::Request::OperationCase kind) const {
 rpc::CallId FakeServer::call(rpc::CallRequest request, rpc::Completion done) {
   ++seen_[request.message.operation_case()];
   const rpc::CallId id(next_call_++);
-  waiting_.push_back({id, std::move(request), std::move(done)});
+  const bool aside = request.message.commit().all() && !show_commits;
+  auto& calls = holds_ && !request.ahead ? held_ : aside ? commits_ : waiting_;
+  calls.push_back({id, std::move(request), std::move(done)});
   return id;
 }
 
@@ -111,6 +116,35 @@ void FakeServer::cancel(rpc::CallId id) {
   rpc::Completion done = std::move(found->done);
   waiting_.erase(found);
   done(fail(ErrorCode::kCancelled, "cancelled"));
+}
+
+void FakeServer::hold_calls() {
+  holds_ = true;
+  for (Pending& pending : std::exchange(waiting_, {}))
+    (pending.request.ahead ? waiting_ : held_).push_back(std::move(pending));
+}
+
+void FakeServer::release_calls(rpc::Renewal renew) {
+  holds_ = false;
+  for (Pending& pending : std::exchange(held_, {})) {
+    if (renew) renew(pending.request.message);
+    waiting_.push_back(std::move(pending));
+  }
+}
+
+void FakeServer::reach_disk() {
+  disk_.names = names_;
+  disk_.files.clear();
+  for (const auto& [handle, file] : handles_) disk_.files.emplace(file, *file);
+  for (const auto& [name, file] : names_) disk_.files.emplace(file, *file);
+}
+
+void FakeServer::cut_power() {
+  names_ = disk_.names;
+  std::erase_if(handles_, [this](const auto& known) { return !disk_.files.contains(known.second); });
+  for (const auto& [file, stored] : disk_.files) *file = stored;
+  open_.clear();
+  restart_machine();
 }
 
 void FakeServer::execute(std::size_t which) {
@@ -141,7 +175,8 @@ void FakeServer::answer(std::size_t which) {
 }
 
 bool FakeServer::answer_all() {
-  const bool any = !waiting_.empty();
+  const bool any = !waiting_.empty() || !commits_.empty();
+  for (Pending& commit : std::exchange(commits_, {})) waiting_.push_back(std::move(commit));
   while (!waiting_.empty()) answer();
   return any;
 }
@@ -292,6 +327,67 @@ Result<rpc::CallReply> FakeServer::read_files(rpc::CallRequest& request) {
   return reply;
 }
 
+// As docs/PROTOCOL.md, "Redo", says.
+Result<rpc::CallReply> FakeServer::run_redo(rpc::CallRequest& request) {
+  rpc::CallReply reply;
+  schema::LogReply& out = *reply.message.mutable_log();
+  std::size_t used = 0;
+  for (schema::Request entry : request.message.log().entries()) {
+    rpc::CallRequest one;
+    if (entry.has_write()) {
+      one.body = request.body.subspan(used, entry.write().length());
+      used += entry.write().length();
+    }
+    rpc::for_each_handle(entry, [this](std::string& handle) {
+      if (rpc::alias_of(handle)) handle = aliases_[*rpc::alias_of(handle)];
+    });
+    one.message = entry;
+    std::optional<Error> error;
+    if (fault) error = fault(entry);
+    auto answer = error                   ? Result<rpc::CallReply>(std::unexpected(*error))
+                  : entry.has_make_node() ? make_again(entry)
+                  : entry.has_remove()    ? remove_again(one)
+                  : entry.has_rename()    ? rename_again(one)
+                                          : run(one);
+    if (answer && entry.alias() != 0) aliases_[entry.alias()] = answer->message.node().node().handle();
+    schema::Reply& told = *out.add_replies();
+    if (answer)
+      told = std::move(answer->message);
+    else
+      told.set_error(static_cast<std::uint32_t>(answer.error().code));
+  }
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::make_again(const schema::Request& message) {
+  rpc::CallReply reply;
+  auto file = by_handle(message.node());
+  if (!file || (*file)->links == 0) {
+    const std::string& name = message.make_node().name();
+    if (names_.contains(name)) return fail(from_errno(ECANCELED));
+    file = names_[name] = std::make_shared<File>();
+    touch(**file);
+  }
+  *reply.message.mutable_node()->mutable_node() = node(*file);
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::remove_again(rpc::CallRequest& request) {
+  const auto found = names_.find(request.message.remove().name());
+  if (found == names_.end() || node(found->second).handle() != request.message.node())
+    return fail(from_errno(ECANCELED));
+  return remove(request);
+}
+
+Result<rpc::CallReply> FakeServer::rename_again(rpc::CallRequest& request) {
+  const auto found = names_.find(request.message.rename().old_name());
+  if (found != names_.end() && node(found->second).handle() == request.message.rename().expected())
+    return run(request);
+  rpc::CallReply done;
+  done.message.mutable_rename();
+  return done;
+}
+
 Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
   const schema::Request& message = request.message;
   rpc::CallReply reply;
@@ -327,7 +423,10 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
       return read(request);
     case schema::Request::kWrite:
       return write(request);
+    case schema::Request::kLog:
+      return run_redo(request);
     case schema::Request::kCommit:
+      reach_disk();
       out.mutable_commit()->set_boot_id(boot_id_);
       return reply;
     case schema::Request::kReaddir:

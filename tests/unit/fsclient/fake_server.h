@@ -49,6 +49,10 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] bool has(const std::string& name) const { return names_.contains(name); }
   [[nodiscard]] std::size_t open_files() const { return open_.size(); }
   void restart_machine() { boot_id_ += "'"; }
+  // The machine's power is cut: all is as it was when the last COMMIT was answered (or the server was made).
+  void cut_power();
+  // As a disk that writes by itself would: a cut keeps what there is now.
+  void reach_disk();
 
   // Makes a name a directory; all directories have the same names in them.
   void put_directory(const std::string& name) {
@@ -69,6 +73,8 @@ class FakeServer final : public rpc::Caller {
   // What becomes of a call instead of an answer.
   std::function<std::optional<Error>(const schema::Request&)> fault;
 
+  // COMMITs of all are among those that wait; else they are answered when all are.
+  bool show_commits = false;
   // Calls that have not been answered, oldest first.
   [[nodiscard]] const std::deque<Pending>& waiting() const { return waiting_; }
   [[nodiscard]] std::vector<schema::Request::OperationCase> waiting_kinds() const;
@@ -82,11 +88,16 @@ class FakeServer final : public rpc::Caller {
   void drop_calls() {
     waiting_.clear();
     executed_.clear();
+    commits_.clear();
+    held_.clear();
   }
   [[nodiscard]] std::uint64_t seen(schema::Request::OperationCase kind) const;
 
   rpc::CallId call(rpc::CallRequest request, rpc::Completion done) override;
   void cancel(rpc::CallId id) override;
+  void hold_calls() override;
+  void release_calls(rpc::Renewal renew) override;
+  [[nodiscard]] std::size_t held() const { return held_.size(); }
 
  private:
   struct Executed {
@@ -94,7 +105,16 @@ class FakeServer final : public rpc::Caller {
     Result<rpc::CallReply> reply;
   };
 
+  struct Disk {
+    std::map<std::string, std::shared_ptr<File>> names;
+    std::map<std::shared_ptr<File>, File> files;
+  };
+
   [[nodiscard]] Result<rpc::CallReply> run(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> run_redo(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> make_again(const schema::Request& message);
+  [[nodiscard]] Result<rpc::CallReply> remove_again(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> rename_again(rpc::CallRequest& request);
   void tell_cover(schema::Reply& reply) const;
   [[nodiscard]] Result<rpc::CallReply> set_attributes(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> open(rpc::CallRequest& request);
@@ -114,11 +134,17 @@ class FakeServer final : public rpc::Caller {
   std::map<const File*, std::string> handle_of_;
   std::map<std::uint64_t, std::shared_ptr<File>> open_;
   std::deque<Pending> waiting_;
+  std::deque<Pending> held_;
+  std::deque<Pending> commits_;
+  std::vector<std::shared_ptr<File>> ever_;  // no two files have the same address
+  bool holds_ = false;
+  Disk disk_;
   std::deque<Executed> executed_;
   std::map<int, std::uint64_t> seen_;
   std::uint64_t next_call_ = 1;
   std::uint64_t next_open_ = 1;
   std::uint64_t next_change_ = 10;
+  std::map<std::uint64_t, std::string> aliases_;
   std::string boot_id_ = "boot";
 };
 

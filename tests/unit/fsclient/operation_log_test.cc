@@ -63,9 +63,9 @@ class TheLog : public testing::Test {
     entry.mutable_close()->set_open_id(static_cast<std::uint64_t>(number));
     return log.append(log.naming(), exclusive, {}, std::move(entry),
                       copy_bytes(std::as_bytes(std::span(bytes))),
-                      [this, number](const Result<schema::Reply>& reply, const std::string& boot_id) {
+                      [this, number](const Result<schema::Reply>& reply) {
                         answered.push_back(reply ? number : -number);
-                        boot_ids.push_back(boot_id);
+                        verifiers.push_back(reply ? reply->write_verifier() : 0);
                       });
   }
   // The open LOG goes.
@@ -80,7 +80,7 @@ class TheLog : public testing::Test {
   Remote remote{line, scheduler, path, schema::AttachReply()};
   OperationLog log{remote, scheduler};
   std::vector<int> answered;
-  std::vector<std::string> boot_ids;  // that came with them
+  std::vector<std::uint64_t> verifiers;  // that came with them
 };
 
 TEST_F(TheLog, GathersWhatComesTogether) {
@@ -116,18 +116,18 @@ TEST_F(TheLog, DoesNotWaitForAnswersAndHandsThemOnInOrder) {
 // What it wrote is on the disk only if that machine has not been restarted before it was committed.
 TEST_F(TheLog, TellsWhichMachineMadeAnEntryAlsoIfItWasRestartedBeforeTheAnswersTurn) {
   schema::AttachReply attached;
-  attached.set_boot_id("before");
+  attached.set_write_verifier(1);
   remote.handle_attached(attached);
   for (int i = 1; i <= 2; ++i) {
     ASSERT_TRUE(append(i));
     age();
   }
   line.answer(1);
-  attached.set_boot_id("after");
+  attached.set_write_verifier(2);
   remote.handle_attached(attached);
   line.answer(0);  // which was repeated
   EXPECT_THAT(answered, ElementsAre(1, 2));
-  EXPECT_THAT(boot_ids, ElementsAre("after", "before"));
+  EXPECT_THAT(verifiers, ElementsAre(2, 1));
 }
 
 // An entry may call a file by an alias that the server is to know as long as the entry is on its way.
@@ -155,7 +155,7 @@ TEST_F(TheLog, TellsAsAnsweredNothingThatWhoWritesAnEntryMayNotKnowYet) {
     age();
     EXPECT_EQ(line.log(1).answered(), 0u);
     ASSERT_TRUE(
-        log.append(naming, kExclusive, {}, {}, {}, [](const Result<schema::Reply>&, const std::string&) {}));
+        log.append(naming, kExclusive, {}, {}, {}, [](const Result<schema::Reply>&) {}));
     age();
     EXPECT_EQ(line.log(2).answered(), 0u);
   }
@@ -171,7 +171,7 @@ TEST_F(TheLog, CallsNodesByTheirHandlesOnceItKnowsThem) {
     entry.set_alias(alias);
     entry.mutable_create()->set_parent(parent);
     return log.append(log.naming(), kExclusive, {}, std::move(entry), {},
-                      [](const Result<schema::Reply>&, const std::string&) {});
+                      [](const Result<schema::Reply>&) {});
   };
   const auto parents = [](const schema::LogRequest& sent) {
     std::vector<std::string> found;
@@ -262,7 +262,7 @@ TEST_F(TheLog, TellsWhichOfItsLogsDoNotComeAgain) {
 TEST_F(TheLog, TellsOfTheOneWhoseAnswerIsJustBeingHandedOn) {
   schema::AttachRequest request;
   ASSERT_TRUE(log.append(log.naming(), kExclusive, {}, {}, {},
-                         [&](const Result<schema::Reply>&, const std::string&) { log.tell(request); }));
+                         [&](const Result<schema::Reply>&) { log.tell(request); }));
   age();
   line.answer(0);
   EXPECT_EQ(request.log_answered(), 0u);

@@ -254,18 +254,6 @@ TEST_F(Writing, FsyncCommits) {
   EXPECT_EQ(server.seen(schema::Request::kCommit), 1u);
 }
 
-TEST_F(Writing, FsyncAfterTheServerMachineRestartedIsAnError) {
-  const Handle file = create("a");
-  write(file, 0, "maybe lost");
-  EXPECT_TRUE(flush(file));
-  server.restart_machine();
-  filesystem->handle_attached(server.attached());
-  EXPECT_EQ(sync(file).error().code, from_errno(EIO));
-  EXPECT_TRUE(sync(file));  // told once
-  write(file, 0, "again");
-  EXPECT_TRUE(sync(file));
-}
-
 TEST_F(Writing, ChmodComesAfterTheWritesBefore) {
   const Handle file = create("a");
   write(file, 0, "hello");

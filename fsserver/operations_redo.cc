@@ -1,0 +1,88 @@
+// Changes that were answered before the server's machine restarted, made again (docs/PROTOCOL.md, "Redo"):
+// any of them may have reached the disk, and others may have changed things since.
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "fsserver/operations.h"
+
+namespace tusk::server::ops {
+namespace {
+
+using Request = schema::Request;
+
+// Kernels stamp changes with the timer tick.
+constexpr std::int64_t kTickNs = 10'000'000;
+
+// Whose bytes or attributes an entry changes; "": those of none.
+std::string_view changed_node(const Request& request) {
+  switch (request.operation_case()) {
+    case Request::kSetattr:
+      return request.setattr().handle();
+    case Request::kWrite:
+      return request.write().handle();
+    case Request::kSetxattr:
+      return request.setxattr().handle();
+    case Request::kRemovexattr:
+      return request.removexattr().handle();
+    case Request::kAllocate:
+      return request.allocate().handle();
+    default:
+      return {};
+  }
+}
+
+// A file, by somebody else, since this process began to serve.
+bool changed_by_others(const Call& call, std::string_view handle) {
+  if (call.redo()->changed->contains(handle)) return false;
+  const auto node = call.node(handle);
+  const auto status = node ? status_of(**node) : std::unexpected(node.error());
+  if (!status || !S_ISREG(status->stx_mode)) return false;
+  const std::int64_t ctime_ns = status->stx_ctime.tv_sec * 1'000'000'000 + status->stx_ctime.tv_nsec;
+  return ctime_ns > call.log()->began_ns + kTickNs;
+}
+
+// What a MAKE_NODE has made is on the disk, wherever it is by now.
+bool is_there(Call& call) {
+  if (call.request().node().empty()) return false;
+  const auto node = call.node(call.request().node());
+  const auto status = node ? status_of(**node) : std::unexpected(node.error());
+  if (!status || status->stx_nlink == 0) return false;
+  *call.reply.mutable_node()->mutable_node() = call.node_of({*node, *status, call.request().node()});
+  return true;
+}
+
+bool is_linked(Call& call) {
+  const auto& request = call.request().link();
+  const auto parent = call.node(request.new_parent());
+  if (!parent) return false;
+  const auto found = call.nodes().lookup(*parent, request.new_parent(), request.new_name());
+  if (!found || found->handle != request.handle()) return false;
+  *call.reply.mutable_node()->mutable_node() = call.node_of(*found);
+  return true;
+}
+
+}  // namespace
+
+Result<void> redo(Call& call, const Operation& operation) {
+  const Request& request = call.request();
+  if (request.has_make_node() && is_there(call)) return {};
+  if (const std::string_view handle = changed_node(request); !handle.empty()) {
+    if (changed_by_others(call, handle))
+      return fail(from_errno(ECANCELED), "somebody else has changed the file since the server is back");
+    call.redo()->changed->add(handle);
+  }
+  const Result<void> done = operation.run(call);
+  for (const std::string& handle : call.mutated_nodes()) call.redo()->changed->add(handle);
+  if (request.has_make_node() && call.reply.has_node())
+    call.redo()->changed->add(call.reply.node().node().handle());
+  if (done) return done;
+  if (done.error().code == from_errno(EEXIST) && request.has_link() && is_linked(call)) return {};
+  const bool absent = done.error().code == from_errno(ENODATA) && request.has_removexattr();
+  if (absent) (void)call.reply.mutable_empty();
+  if (done.error().code == from_errno(EEXIST))
+    return fail(from_errno(ECANCELED), "another file has the name by now");
+  return absent ? Result<void>() : done;
+}
+
+}  // namespace tusk::server::ops

@@ -1,0 +1,290 @@
+// The server's machine loses its power: what programs were told is done is done in the end, or they are told.
+#include "client.h"
+
+namespace tusk::client {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+class PowerCut : public Client {
+ protected:
+  PowerCut() : PowerCut(Filesystem::Options{}) {}
+  explicit PowerCut(Filesystem::Options options) : Client(std::move(options)) {
+    server.reach_disk();
+    server.show_commits = true;
+  }
+
+  void cut() {
+    server.cut_power();
+    (void)reattach(server.attached());
+  }
+  void rename(const std::string& from, const std::string& to) {
+    (void)lookup(from);
+    (void)lookup(to);
+    auto answer = new_answer<void>();
+    filesystem->rename({}, kRootNode, from, kRootNode, to, 0, into(answer));
+    EXPECT_TRUE(finished(answer));
+  }
+  void remove(const std::string& name) {
+    (void)lookup(name);
+    auto answer = new_answer<void>();
+    filesystem->remove({}, kRootNode, name, false, into(answer));
+    EXPECT_TRUE(finished(answer));
+  }
+  void set(const std::string& name, NewAttributes changes) {
+    auto answer = new_answer<AttributesReply>();
+    filesystem->set_attributes({}, lookup(name).node, std::nullopt, changes, into(answer));
+    EXPECT_TRUE(finished(answer));
+  }
+  void put(const std::string& name, ByteCount offset, const std::string& bytes) {
+    const Handle file = create(name);
+    write(file, offset, bytes);
+    close(file);
+  }
+  Result<void> sync_root() {
+    const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
+    auto answer = new_answer<void>();
+    filesystem->sync_directory({}, directory, into(answer));
+    const Result<void> synced = finished(answer);
+    filesystem->close_directory(directory);
+    return synced;
+  }
+};
+
+TEST_F(PowerCut, BytesOfAClosedFileAreSentAgain) {
+  const std::string content = pattern(3 * kBlockSize + 1000);
+  put("a", 0, content);
+  cut();
+  settle();
+  EXPECT_EQ(server.content("a"), content);
+  EXPECT_EQ(filesystem->untold_failures().count, 0u);
+}
+
+TEST_F(PowerCut, FsyncAfterItAnswersForBytesThatAreThere) {
+  const Handle file = create("a");
+  write(file, 0, "not lost");
+  EXPECT_TRUE(flush(file));
+  cut();
+  EXPECT_TRUE(sync(file));
+  EXPECT_EQ(server.content("a"), "not lost");
+  server.cut_power();  // and they are on the disk
+  EXPECT_EQ(server.content("a"), "not lost");
+}
+
+TEST_F(PowerCut, FsyncOfADirectoryAfterItAnswersForItsNames) {
+  put("a", 0, "x");
+  rename("a", "b");
+  cut();
+  EXPECT_TRUE(sync_root());
+  server.cut_power();
+  EXPECT_TRUE(server.has("b"));
+  EXPECT_FALSE(server.has("a"));
+}
+
+TEST_F(PowerCut, AFileThatIsMadeAgainGoesOn) {
+  const Handle file = create("a");
+  write(file, 0, "before");
+  EXPECT_TRUE(flush(file));
+  const auto number = attributes(last_node)->attr.ino;
+  cut();
+  settle();
+  write(file, 6, " after");
+  EXPECT_TRUE(sync(file));
+  EXPECT_EQ(server.content("a"), "before after");
+  EXPECT_EQ(attributes(last_node)->attr.ino, number);
+}
+
+TEST_F(PowerCut, WhatWasOnItsWayGoesBehindWhatWasAnswered) {
+  const Handle file = create("a");
+  write(file, 0, "old old old");
+  EXPECT_TRUE(flush(file));
+  write(file, 0, "new");
+  const auto flushed = begin_flush(file);
+  ASSERT_EQ(server.waiting_kinds(), std::vector{schema::Request::kWrite});
+  cut();
+  EXPECT_EQ(server.held(), 1u);
+  scheduler.run();
+  EXPECT_EQ(server.waiting_kinds(), std::vector{schema::Request::kLog});
+  settle();
+  EXPECT_TRUE(flushed->value());
+  EXPECT_EQ(server.content("a"), "new old old");
+}
+
+TEST_F(PowerCut, WhatIsCommittedIsNotSentAgain) {
+  put("a", 0, "x");
+  scheduler.advance(Committer::kAge);
+  EXPECT_EQ(server.waiting_kinds(), std::vector{schema::Request::kCommit});
+  settle();
+  cut();
+  settle();
+  EXPECT_EQ(server.seen(schema::Request::kLog), 0u);
+  EXPECT_EQ(server.content("a"), "x");
+}
+
+TEST_F(PowerCut, ARestartOfTheProcessAloneCostsNothing) {
+  put("a", 0, "x");
+  (void)reattach(server.attached());
+  settle();
+  EXPECT_EQ(server.seen(schema::Request::kLog), 0u);
+  EXPECT_EQ(server.held(), 0u);
+}
+
+TEST_F(PowerCut, AnotherOneWhileChangesAreMadeAgain) {
+  put("a", 0, "first");
+  put("b", 0, "second");
+  cut();
+  scheduler.run();
+  server.execute(0);  // and its answer is lost
+  server.drop_calls();
+  cut();
+  settle();
+  EXPECT_EQ(server.content("a"), "first");
+  EXPECT_EQ(server.content("b"), "second");
+}
+
+TEST_F(PowerCut, WhatCannotBeMadeAgainIsToldToWhoHasTheFileOpen) {
+  const Handle file = create("a");
+  write(file, 0, "lost");
+  EXPECT_TRUE(flush(file));
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.has_write()) return Error{from_errno(ENOSPC), "full"};
+    return std::nullopt;
+  };
+  cut();
+  EXPECT_EQ(sync(file).error().code, from_errno(ENOSPC));
+  EXPECT_TRUE(sync(file));  // once
+  EXPECT_THAT(filesystem->last_error().value().first, HasSubstr("'a'"));
+}
+
+TEST_F(PowerCut, WhatCannotBeMadeAgainStandsInTheStatus) {
+  put("a", 0, "lost");
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.has_make_node()) return Error{from_errno(ECANCELED), "another one"};
+    return std::nullopt;
+  };
+  cut();
+  settle();
+  EXPECT_GT(filesystem->untold_failures().count, 0u);
+  EXPECT_THAT(filesystem->untold_failures().last, HasSubstr("'a'"));
+  EXPECT_FALSE(sync_root());
+}
+
+TEST_F(PowerCut, AnUnmountWaitsForTheDisk) {
+  put("a", 0, "x");
+  auto answer = new_answer<void>();
+  filesystem->flush_all(into(answer));
+  EXPECT_TRUE(finished(answer));
+  server.cut_power();
+  EXPECT_EQ(server.content("a"), "x");
+}
+
+TEST_F(PowerCut, ADiskThatFailsIsToldOf) {
+  put("a", 0, "x");
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.has_commit()) return Error{from_errno(EIO), "the disk"};
+    return std::nullopt;
+  };
+  scheduler.advance(Committer::kAge);
+  settle();
+  EXPECT_GT(filesystem->untold_failures().count, 0u);
+}
+
+class PowerCutInASmallMemory : public PowerCut {
+ protected:
+  PowerCutInASmallMemory() : PowerCut(Filesystem::Options{.cache_bytes = 4 * kMiB}) {}
+};
+
+TEST_F(PowerCutInASmallMemory, WritersWaitForTheDisk) {
+  const Handle file = create("a");
+  const std::string content = pattern(8 * kMiB);
+  std::vector<Answer<std::uint32_t>> writes;
+  bool waited = false;
+  for (ByteCount at = 0; at < content.size(); at += kBlockSize) {
+    writes.push_back(write(file, at, std::string_view(content).substr(at, kBlockSize)));
+    // Everything is answered but COMMITs.
+    for (std::size_t i = 0; i < server.waiting().size();)
+      server.waiting()[i].request.message.has_commit() ? void(++i) : server.answer(i);
+    scheduler.run();
+    waited |= !writes.back()->has_value();
+    EXPECT_LE(filesystem->cache_used(), 4 * kMiB);
+    if (!writes.back()->has_value()) settle();
+  }
+  settle();
+  EXPECT_TRUE(waited);
+  for (const auto& one : writes) EXPECT_TRUE(one->has_value());
+  EXPECT_GT(server.seen(schema::Request::kCommit), 2u);
+  EXPECT_TRUE(flush(file));
+  cut();
+  settle();
+  EXPECT_EQ(server.content("a"), content);
+}
+
+// Histories of changes, cut after each of them, with the disk at each place before: what there is in the end
+// is what there would be without a cut.
+using Step = std::function<void(PowerCut&)>;
+
+class Histories : public PowerCut, public testing::WithParamInterface<std::vector<int>> {
+ protected:
+  void step(int which) {
+    switch (which) {
+      case 0:
+        return put("a", 0, "aaaa");
+      case 1:
+        return put("a", 2, "bb");
+      case 2:
+        return rename("a", "b");
+      case 3:
+        return remove("b");
+      case 4:
+        return set("a", {.size = 1});
+      case 5:
+        return set("a", {.mtime = NewTime(timespec{77, 0})});
+      default:
+        return put("b", 0, "other");
+    }
+  }
+  std::map<std::string, std::pair<std::string, std::int64_t>> tree() {
+    std::map<std::string, std::pair<std::string, std::int64_t>> found;
+    for (const char* name : {"a", "b"}) {
+      if (!server.has(name)) continue;
+      const std::int64_t mtime = server.node_of(name).attr().mtime_s();
+      found[name] = {server.content(name), mtime == 77 ? 77 : 0};
+    }
+    return found;
+  }
+};
+
+TEST_P(Histories, EndAsWithoutACut) {
+  const std::vector<int>& history = GetParam();
+  for (std::size_t stored = 0; stored <= history.size(); ++stored) {
+    SCOPED_TRACE(stored);
+    server.erase("a");
+    server.erase("b");
+    filesystem = nullptr;
+    server.drop_calls();
+    filesystem =
+        std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(), Filesystem::Options{});
+    server.reach_disk();
+    for (std::size_t done = 0; done < history.size(); ++done) {
+      if (done == stored) server.reach_disk();
+      step(history[done]);
+    }
+    if (stored == history.size()) server.reach_disk();
+    const auto expected = tree();
+    cut();
+    settle();
+    EXPECT_EQ(tree(), expected);
+    EXPECT_EQ(filesystem->untold_failures().count, 0u) << filesystem->untold_failures().last;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Changes, Histories,
+                         testing::Values(std::vector{0}, std::vector{0, 1}, std::vector{0, 2},
+                                         std::vector{0, 2, 0}, std::vector{0, 2, 3}, std::vector{0, 2, 3, 0},
+                                         std::vector{0, 4}, std::vector{0, 4, 1}, std::vector{0, 5},
+                                         std::vector{0, 5, 1}, std::vector{0, 1, 5}, std::vector{6, 0, 2},
+                                         std::vector{6, 0, 2, 0, 2}, std::vector{0, 2, 0, 1, 2, 3, 0}));
+
+}  // namespace
+}  // namespace tusk::client

@@ -11,9 +11,6 @@ namespace {
 
 using Request = schema::Request;
 
-// Kernels stamp changes with the timer tick.
-constexpr std::int64_t kTickNs = 10'000'000;
-
 // Whose bytes or attributes an entry changes; "": those of none.
 std::string_view changed_node(const Request& request) {
   switch (request.operation_case()) {
@@ -32,14 +29,15 @@ std::string_view changed_node(const Request& request) {
   }
 }
 
-// A file, by somebody else, since this process began to serve.
+// A file, by somebody else, since this process began to serve. Kernels before Linux 6.13 stamp a change with
+// the last timer tick: what changes within one tick of the beginning is not noticed.
 bool changed_by_others(const Call& call, std::string_view handle) {
   if (call.redo()->changed->contains(handle)) return false;
   const auto node = call.node(handle);
   const auto status = node ? status_of(**node) : std::unexpected(node.error());
   if (!status || !S_ISREG(status->stx_mode)) return false;
   const std::int64_t ctime_ns = status->stx_ctime.tv_sec * 1'000'000'000 + status->stx_ctime.tv_nsec;
-  return ctime_ns > call.log()->began_ns + kTickNs;
+  return ctime_ns > call.log()->began_ns;
 }
 
 // What a MAKE_NODE has made is on the disk, wherever it is by now.

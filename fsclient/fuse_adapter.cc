@@ -40,10 +40,24 @@ struct Pending {
   }
 };
 
-// From here on the request may be answered, and so be gone, at any moment: handlers go by Pending.
+// For as long as its handler runs the table does not answer the request.
+class Begun {
+ public:
+  Begun(RequestTable& requests, std::uint64_t id) : requests_(requests), id_(id) {}
+  Begun(const Begun&) = delete;
+  Begun& operator=(const Begun&) = delete;
+  ~Begun() { requests_.note_begun(id_); }
+
+ private:
+  RequestTable& requests_;
+  const std::uint64_t id_;
+};
+
+// The operation may answer the request, and so end it, at any moment: handlers go by Pending.
 struct Received {
   Asker asker;
   Pending pending;
+  Begun begun;
 };
 
 Received receive(fuse_req_t request, RequestTable::Ends ends = RequestTable::Ends::kWhenAsked) {
@@ -53,7 +67,8 @@ Received receive(fuse_req_t request, RequestTable::Ends ends = RequestTable::End
   const std::uint64_t id = adapter.requests.add(request, context.pid, ends, interrupt);
   fuse_req_interrupt_func(request, on_interrupt, reinterpret_cast<void*>(id));
   return {{context.uid, context.gid, static_cast<std::uint32_t>(context.pid), std::move(interrupt)},
-          {request, &adapter, id}};
+          {request, &adapter, id},
+          {adapter.requests, id}};
 }
 
 // What an operation brought for a request that was answered before it.
@@ -179,7 +194,7 @@ void on_init(void* userdata, fuse_conn_info* connection) noexcept {
 // ---------------------------------------------------------------- names
 
 void on_lookup(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.lookup(asker, NodeId(parent), text(name),
                                      answer<EntryReply>(pending, reply_entry));
 }
@@ -203,7 +218,7 @@ CreationMode creation_mode(fuse_req_t request, mode_t mode) {
 void make_node(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device,
                std::string target) {
   const CreationMode wanted = creation_mode(request, mode);
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.make_node(asker, NodeId(parent), text(name), wanted, device, std::move(target),
                                         answer<EntryReply>(pending, reply_entry));
 }
@@ -221,7 +236,7 @@ void on_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const
 }
 
 void remove(fuse_req_t request, fuse_ino_t parent, const char* name, bool directory) {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.remove(asker, NodeId(parent), text(name), directory, answer_done(pending));
 }
 
@@ -235,19 +250,19 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name) noexcept 
 
 void on_rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                const char* new_name, unsigned flags) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.rename(asker, NodeId(parent), text(name), NodeId(new_parent), text(new_name),
                                      flags, answer_done(pending));
 }
 
 void on_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.link(asker, NodeId(node), NodeId(new_parent), text(new_name),
                                    answer<EntryReply>(pending, reply_entry));
 }
 
 void on_readlink(fuse_req_t request, fuse_ino_t node) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.read_link(
       asker, NodeId(node), answer<std::string>(pending, [](fuse_req_t to, const std::string& target) {
         fuse_reply_readlink(to, target.c_str());
@@ -258,7 +273,7 @@ void on_readlink(fuse_req_t request, fuse_ino_t node) noexcept {
 
 void on_opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept {
   using Use = KernelListing::Use;
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   const Result<OpenDirectoryReply> opened = pending.adapter->filesystem.open_directory(asker, NodeId(node));
   if (!opened) return pending.fail(opened.error());
   file->fh = opened->handle.value();
@@ -271,7 +286,7 @@ void on_opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexc
 
 void read_directory(fuse_req_t request, std::size_t size, off_t offset, const fuse_file_info* file,
                     bool plus) {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   auto buffer = std::make_shared<std::vector<char>>();
   buffer->reserve(size);
   const auto sink = [request, buffer, size, plus](const DirectoryEntryOut& out) {
@@ -317,21 +332,21 @@ void on_releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcep
 }
 
 void on_fsyncdir(fuse_req_t request, fuse_ino_t, int, fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.sync_directory(asker, Handle(file->fh), answer_done(pending));
 }
 
 // ---------------------------------------------------------------- attributes
 
 void on_getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.attributes(asker, NodeId(node),
                                          answer<AttributesReply>(pending, reply_attributes));
 }
 
 void on_setattr(fuse_req_t request, fuse_ino_t node, struct stat* attr, int set,
                 fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   NewAttributes changes;
   if ((set & FUSE_SET_ATTR_MODE) != 0) changes.mode = attr->st_mode & ~static_cast<mode_t>(S_IFMT);
   if ((set & FUSE_SET_ATTR_UID) != 0) changes.uid = attr->st_uid;
@@ -352,7 +367,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t node, struct stat* attr, int set,
 }
 
 void on_statfs(fuse_req_t request, fuse_ino_t node) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.statistics(
       asker, NodeId(node),
       answer<schema::StatFsReply>(pending, [](fuse_req_t to, const schema::StatFsReply& reply) {
@@ -382,24 +397,24 @@ auto answer_xattr(Pending pending, std::size_t size) {
 }
 
 void on_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, std::size_t size) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.xattr(asker, NodeId(node), text(name), answer_xattr(pending, size));
 }
 
 void on_listxattr(fuse_req_t request, fuse_ino_t node, std::size_t size) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.list_xattrs(asker, NodeId(node), answer_xattr(pending, size));
 }
 
 void on_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, std::size_t size,
                  int flags) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.set_xattr(asker, NodeId(node), text(name), std::string(value, size),
                                         static_cast<std::uint32_t>(flags), answer_done(pending));
 }
 
 void on_removexattr(fuse_req_t request, fuse_ino_t node, const char* name) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.remove_xattr(asker, NodeId(node), text(name), answer_done(pending));
 }
 
@@ -421,7 +436,7 @@ void reply_open(fuse_req_t request, fuse_file_info file, const OpenReply& opened
 }
 
 void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.open(
       asker, NodeId(node), static_cast<std::uint32_t>(file->flags),
       answer<OpenReply>(
@@ -431,7 +446,7 @@ void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) noexcept
 void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
                fuse_file_info* file) noexcept {
   const CreationMode wanted = creation_mode(request, mode & ~static_cast<mode_t>(S_IFMT));
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.create(
       asker, NodeId(parent), text(name), wanted, static_cast<std::uint32_t>(file->flags),
       answer<CreateReply>(pending, [info = *file](fuse_req_t to, const CreateReply& created) mutable {
@@ -447,7 +462,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
 void on_read(fuse_req_t request, fuse_ino_t, std::size_t size, off_t offset, fuse_file_info* file) noexcept {
   using Ends = RequestTable::Ends;
   const bool pages = (file->flags & O_DIRECT) == 0;
-  auto [asker, pending] = receive(request, pages ? Ends::kWithThread : Ends::kWhenAsked);
+  auto [asker, pending, begun] = receive(request, pages ? Ends::kWithThread : Ends::kWhenAsked);
   pending.adapter->filesystem.read(
       asker, handle_of(file), static_cast<ByteCount>(offset), size,
       answer<ReadPieces>(pending, [](fuse_req_t to, const ReadPieces& pieces) {
@@ -461,7 +476,7 @@ void on_read(fuse_req_t request, fuse_ino_t, std::size_t size, off_t offset, fus
 void on_write(fuse_req_t request, fuse_ino_t, const char* bytes, std::size_t size, off_t offset,
               fuse_file_info* file) noexcept {
   using Ends = RequestTable::Ends;
-  auto [asker, pending] = receive(request, file->writepage ? Ends::kWithProcess : Ends::kWhenAsked);
+  auto [asker, pending, begun] = receive(request, file->writepage ? Ends::kWithProcess : Ends::kWhenAsked);
   const bool appends = (file->flags & O_APPEND) != 0 && !file->writepage;
   pending.adapter->filesystem.write(
       asker, handle_of(file), static_cast<ByteCount>(offset), as_byte_span({bytes, size}), appends,
@@ -470,12 +485,12 @@ void on_write(fuse_req_t request, fuse_ino_t, const char* bytes, std::size_t siz
 }
 
 void on_flush(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.flush(asker, handle_of(file), file->lock_owner, answer_done(pending));
 }
 
 void on_fsync(fuse_req_t request, fuse_ino_t, int data_only, fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.sync(asker, handle_of(file), data_only != 0, answer_done(pending));
 }
 
@@ -486,14 +501,14 @@ void on_release(fuse_req_t request, fuse_ino_t, fuse_file_info* file) noexcept {
 
 void on_fallocate(fuse_req_t request, fuse_ino_t, int mode, off_t offset, off_t length,
                   fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.allocate(asker, handle_of(file), static_cast<ByteCount>(offset),
                                        static_cast<ByteCount>(length), static_cast<std::uint32_t>(mode),
                                        answer_done(pending));
 }
 
 void on_lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_info* file) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.seek(
       asker, handle_of(file), static_cast<ByteCount>(offset), static_cast<std::uint32_t>(whence),
       answer<ByteCount>(
@@ -503,7 +518,7 @@ void on_lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_fil
 void on_copy_file_range(fuse_req_t request, fuse_ino_t, off_t source_offset, fuse_file_info* source,
                         fuse_ino_t, off_t target_offset, fuse_file_info* target, std::size_t length,
                         int) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.copy_range(
       asker, handle_of(source), static_cast<ByteCount>(source_offset), handle_of(target),
       static_cast<ByteCount>(target_offset), length,
@@ -524,7 +539,7 @@ NewLock to_lock(const fuse_file_info* file, const struct flock& lock, bool wait)
 }
 
 void on_getlk(fuse_req_t request, fuse_ino_t, fuse_file_info* file, struct flock* lock) noexcept {
-  auto [asker, pending] = receive(request);
+  auto [asker, pending, begun] = receive(request);
   pending.adapter->filesystem.test_lock(
       asker, handle_of(file), to_lock(file, *lock, false),
       answer<schema::LockReply>(pending, [](fuse_req_t to, const schema::LockReply& found) {
@@ -541,13 +556,13 @@ void on_getlk(fuse_req_t request, fuse_ino_t, fuse_file_info* file, struct flock
 }
 
 void on_setlk(fuse_req_t request, fuse_ino_t, fuse_file_info* file, struct flock* lock, int sleep) noexcept {
-  auto [asker, pending] = receive(request, RequestTable::Ends::kByAnySignal);
+  auto [asker, pending, begun] = receive(request, RequestTable::Ends::kByAnySignal);
   pending.adapter->filesystem.set_lock(asker, handle_of(file), to_lock(file, *lock, sleep != 0),
                                        answer_done(pending));
 }
 
 void on_flock(fuse_req_t request, fuse_ino_t, fuse_file_info* file, int operation) noexcept {
-  auto [asker, pending] = receive(request, RequestTable::Ends::kByAnySignal);
+  auto [asker, pending, begun] = receive(request, RequestTable::Ends::kByAnySignal);
   const int kind = operation & ~LOCK_NB;
   const NewLock lock{.flock = true,
                      .owner = file->lock_owner,

@@ -16,6 +16,12 @@ std::uint64_t RequestTable::add(void* request, pid_t thread, Ends ends,
   return id;
 }
 
+void RequestTable::note_begun(std::uint64_t id) {
+  Shard& home = shard(id);
+  const std::lock_guard lock(home.mutex);
+  if (const auto found = home.waiting.find(id); found != home.waiting.end()) found->second.begun = true;
+}
+
 bool RequestTable::take(std::uint64_t id) {
   std::shared_ptr<Interrupt> gone;  // once the lock is let go
   Shard& home = shard(id);
@@ -83,9 +89,13 @@ bool RequestTable::ends(const Waiting& waiting, ThreadVerdict verdict, TimePoint
 }
 
 void RequestTable::act(std::uint64_t id, const Waiting& waiting, ThreadVerdict verdict, TimePoint now) {
+  // Else nobody is there to hear what the operation may still come to.
+  const bool alive = verdict == ThreadVerdict::kAsked || verdict == ThreadVerdict::kWaits ||
+                     verdict == ThreadVerdict::kUnknown;
+  const bool may_end = waiting.begun && waiting.ends != Ends::kWithProcess;
   if (waiting.fired) {
-    if (waiting.ends == Ends::kWithProcess || now - *waiting.fired < kEndAfter) return;
-    return end(id, waiting.request);
+    if (may_end && (!alive || now - *waiting.fired >= kEndAfter)) end(id, waiting.request);
+    return;
   }
   if (!ends(waiting, verdict, now)) return;
   {
@@ -96,10 +106,7 @@ void RequestTable::act(std::uint64_t id, const Waiting& waiting, ThreadVerdict v
     found->second.fired = now;
   }
   waiting.interrupt->fire();
-  // Nobody is there to hear what the operation may still come to.
-  const bool alive = verdict == ThreadVerdict::kAsked || verdict == ThreadVerdict::kWaits ||
-                     verdict == ThreadVerdict::kUnknown;
-  if (!alive && waiting.ends != Ends::kWithProcess) end(id, waiting.request);
+  if (may_end && !alive) end(id, waiting.request);
 }
 
 // Later: whoever told of the INTERRUPT may still hold the request.

@@ -7,7 +7,8 @@
 // not answered kEndAfter later, the table answers in its place: no wait of any operation outlasts a signal
 // that kills.
 //
-// A request is answered by whoever takes it out of the table. Thread-safe.
+// A request is answered by whoever takes it out of the table; by the table itself only once its handler has
+// returned: with the answer the kernel may release what the handler has yet to look up. Thread-safe.
 #pragma once
 
 #include <array>
@@ -53,6 +54,8 @@ class RequestTable {
   // `thread`: who asks, as FUSE says it. `request` is what end_ is given.
   [[nodiscard]] std::uint64_t add(void* request, pid_t thread, Ends ends,
                                   std::shared_ptr<Interrupt> interrupt);
+  // Its handler has returned, and holds by itself what its operation needs.
+  void note_begun(std::uint64_t id);
   // True: the caller answers the request now. False: it has been answered.
   [[nodiscard]] bool take(std::uint64_t id);
   // The kernel sent INTERRUPT.
@@ -64,6 +67,7 @@ class RequestTable {
     pid_t thread;
     Ends ends;
     std::shared_ptr<Interrupt> interrupt;
+    bool begun = false;
     std::optional<TimePoint> seen = {};         // by the first look
     std::optional<TimePoint> interrupted = {};  // by the kernel
     std::optional<TimePoint> fired = {};

@@ -86,7 +86,12 @@ class Requests : public testing::Test {
  protected:
   using Ends = RequestTable::Ends;
 
-  std::uint64_t begin(Ends ends = Ends::kWhenAsked) { return table.add(&ended_early, 1, ends, interrupt); }
+  std::uint64_t arrive(Ends ends = Ends::kWhenAsked) { return table.add(&ended_early, 1, ends, interrupt); }
+  std::uint64_t begin(Ends ends = Ends::kWhenAsked) {
+    const std::uint64_t id = arrive(ends);
+    table.note_begun(id);
+    return id;
+  }
   void look(int times = 1) {
     for (int i = 0; i < times; ++i) scheduler.advance(RequestTable::kLookEvery);
   }
@@ -144,6 +149,19 @@ TEST_F(Requests, AnOperationThatDoesNotGiveUpIsAnsweredInItsPlace) {
   look(kSecond);
   EXPECT_EQ(ended_early, 1);
   EXPECT_FALSE(table.take(id));
+}
+
+// With the answer to a FLUSH the kernel may release the handle that the handler has yet to look up.
+TEST_F(Requests, ARequestIsNotAnsweredAsLongAsItsHandlerRuns) {
+  verdict = ThreadVerdict::kKilled;
+  const auto id = arrive();
+  table.handle_interrupt(id);
+  EXPECT_TRUE(interrupt->fired());
+  look(10 * kSecond);
+  EXPECT_EQ(ended_early, 0);
+  table.note_begun(id);
+  look();
+  EXPECT_EQ(ended_early, 1);
 }
 
 TEST_F(Requests, AnAnsweredRequestIsNotAnsweredAgain) {

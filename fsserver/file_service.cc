@@ -523,9 +523,12 @@ void FileService::execute(const Operation& operation, Call& call) {
 std::vector<rpc::ConnectionId> FileService::replace_exports(std::vector<std::shared_ptr<Export>> exports) {
   std::map<std::string, std::shared_ptr<Export>> replacement;
   for (auto& exported : exports) replacement.emplace(exported->name(), std::move(exported));
+  const auto successors = successors_in(replacement);
   {
     const std::lock_guard lock(mutex_);
     exports_.swap(replacement);
+    // Before anybody can change anything by the new settings.
+    for (const auto& [before, after] : successors) leases_.replace(*before, after);
   }
   update_watches();
   std::vector<rpc::ConnectionId> outdated;
@@ -541,6 +544,29 @@ std::vector<rpc::ConnectionId> FileService::replace_exports(std::vector<std::sha
   for (const auto& attachment : others)
     if (watch_of(*attachment->exported) != attachment->watch) outdated.push_back(attachment->peer.connection);
   return outdated;
+}
+
+// What a mount trusts outlives the settings of its export, and a mount that is out of reach has not heard of
+// them.
+std::vector<std::pair<std::shared_ptr<Export>, const Export*>> FileService::successors_in(
+    const std::map<std::string, std::shared_ptr<Export>>& replacement) const {
+  std::vector<std::shared_ptr<Export>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, before] : exports_) {
+      const auto same = replacement.find(name);
+      if (same == replacement.end() || same->second != before) ended.push_back(before);
+    }
+  }
+  std::vector<std::pair<std::shared_ptr<Export>, const Export*>> successors;
+  for (const auto& before : ended) {
+    std::vector<const Export*> same_files;
+    for (const auto& [name, after] : replacement)
+      if (name == before->name() || overlap(*after, *before)) same_files.push_back(after.get());
+    if (!same_files.empty())
+      successors.emplace_back(before, same_files.size() == 1 ? same_files.front() : nullptr);
+  }
+  return successors;
 }
 
 void FileService::update_watches() {

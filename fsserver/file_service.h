@@ -280,6 +280,9 @@ class FileService : public rpc::Service {
   [[nodiscard]] std::shared_ptr<Attachment> attachment_of(rpc::ConnectionId connection) const;
   [[nodiscard]] std::shared_ptr<Export> find_export(const std::string& name) const;
   // Makes watches of exports that have none and lets go those of exports that are gone.
+  // Exports that a replacement ends and others have the files of: which one; nullptr: several.
+  [[nodiscard]] std::vector<std::pair<std::shared_ptr<Export>, const Export*>> successors_in(
+      const std::map<std::string, std::shared_ptr<Export>>& replacement) const;
   void update_watches();
   void end_retired_watches();
   void look_for_room();

@@ -263,7 +263,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
 void FileService::await_leasers() {
   if (options_.leasers_dir.empty()) return;
   grace_ = std::make_unique<LeaseGrace>(options_.leasers_dir, leases_);
-  for (const auto& [name, exported] : exports_) grace_->begin(*exported, [this] { return ++last_session_; });
+  grace_->begin(exports_, [this] { return ++last_session_; });
 }
 
 Duration FileService::grace_remaining(TimePoint now) const {

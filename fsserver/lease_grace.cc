@@ -15,7 +15,7 @@
 namespace tusk::server {
 namespace {
 
-constexpr const char* kBootFile = "boot";
+const std::string kBootFile = "boot";
 const std::string kAnybody = "anybody";  // no session's name
 
 std::string boot_id() {
@@ -57,26 +57,26 @@ bool LeaseGrace::another_boot_just_before() const {
   return known && uptime() < time();
 }
 
-void LeaseGrace::begin(const Export& exported, const std::function<SessionNumber()>& new_number) {
-  std::vector<std::string> sessions;
+void LeaseGrace::begin(const std::map<std::string, std::shared_ptr<Export>>& exports,
+                       const std::function<SessionNumber()>& new_number) {
+  const std::lock_guard lock(mutex_);
   std::error_code ended;
   for (std::filesystem::directory_iterator item(folder_, ended), end; !ended && item != end;
        item.increment(ended)) {
-    const auto content = read_state_file(item->path());
-    if (content && *content && **content == exported.name()) sessions.push_back(item->path().filename());
-  }
-  const std::lock_guard lock(mutex_);
-  for (const std::string& session : sessions) {
+    const std::string session = item->path().filename();
+    const auto export_name = read_state_file(item->path());
+    if (session == kBootFile || !export_name || !*export_name) continue;
+    const auto served = exports.find(**export_name);
     entries_[session].stored = true;
-    await(session, exported, new_number());
+    await(session, served == exports.end() ? nullptr : served->second.get(), new_number());
   }
-  if (anybody_awaited_) await(kAnybody + " " + exported.name(), exported, new_number());
+  if (anybody_awaited_) await(kAnybody, nullptr, new_number());
   if (!awaited_.empty())
     spdlog::info("after an unclean end changes wait until {} mounts are back, for {} s at most",
                  awaited_.size(), to_seconds(time()));
 }
 
-void LeaseGrace::await(const std::string& session, const Export& exported, SessionNumber number) {
+void LeaseGrace::await(const std::string& session, const Export* exported, SessionNumber number) {
   awaited_[session] = number;
   leases_.await(number, exported);
 }

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -26,8 +27,10 @@ class LeaseGrace {
   // `folder` is made when it is first needed. The keeper must outlive it.
   LeaseGrace(std::filesystem::path folder, LeaseKeeper& leases);
 
-  // All sessions of the export that were entered are awaited from now on, under numbers from `new_number`.
-  void begin(const Export& exported, const std::function<SessionNumber()>& new_number);
+  // All sessions that were entered are awaited from now on, under numbers from `new_number`. Nobody knows which
+  // of the exports has the files of one that is not among them: all changes wait for its sessions.
+  void begin(const std::map<std::string, std::shared_ptr<Export>>& exports,
+             const std::function<SessionNumber()>& new_number);
   // How long changes on this export may still have to wait; zero: they do not.
   [[nodiscard]] Duration remaining(const Export& exported, TimePoint now) const;
   // Some session is awaited on some export.
@@ -49,8 +52,8 @@ class LeaseGrace {
     bool stored = false;
   };
   [[nodiscard]] Duration time() const { return leases_.limits().lease + leases_.limits().slack; }
-  // With mutex_ held.
-  void await(const std::string& session, const Export& exported, SessionNumber number);
+  // With mutex_ held. nullptr: on any export.
+  void await(const std::string& session, const Export* exported, SessionNumber number);
   // Of a boot of the machine before this one, which may have told leases that are not over yet.
   [[nodiscard]] bool another_boot_just_before() const;
 

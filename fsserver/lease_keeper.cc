@@ -61,9 +61,14 @@ void LeaseKeeper::disconnect(SessionNumber session, const rpc::Peer& peer) {
   table_.disconnect(session, peer.last_heard(io::now()));
 }
 
-void LeaseKeeper::await(SessionNumber session, const Export& exported) {
+void LeaseKeeper::await(SessionNumber session, const Export* exported) {
   const std::lock_guard lock(mutex_);
-  table_.await(session, io::now(), &exported);
+  table_.await(session, io::now(), exported);
+}
+
+void LeaseKeeper::replace(const Export& before, const Export* after) {
+  const std::lock_guard lock(mutex_);
+  table_.replace(&before, after, io::now());
 }
 
 bool LeaseKeeper::awaits(const Export& exported) const {

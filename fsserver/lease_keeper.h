@@ -44,8 +44,10 @@ class LeaseKeeper {
   // Not if it has another connection by now.
   void disconnect(SessionNumber session, const rpc::Peer& peer);
   // A session of the server process before (LeaseTable says what it means).
-  void await(SessionNumber session, const Export& exported);
+  void await(SessionNumber session, const Export* exported);
   [[nodiscard]] bool awaits(const Export& exported) const;
+  // (LeaseTable says what it means.) The caller ends the connections of their sessions.
+  void replace(const Export& before, const Export* after);
   // Before the server ends: nobody is granted anything any more, and everything is taken back. Waits for the
   // answers, but not for longer. Returns the sessions that may trust something all the same.
   [[nodiscard]] std::vector<SessionNumber> take_everything_back(Duration at_most);

@@ -92,8 +92,18 @@ void LeaseTable::await(SessionNumber session, TimePoint now, const Export* expor
 
 bool LeaseTable::awaits(const Export* exported) const {
   return std::ranges::any_of(holders_, [&](const auto& item) {
-    return item.second.awaited && item.second.blanket != 0 && item.second.exported == exported;
+    return item.second.awaited && in_the_way(item.second, exported);
   });
+}
+
+// The handles by which it trusts may be others in the new export. Its connection ends, so nobody is told.
+void LeaseTable::replace(const Export* before, const Export* after, TimePoint now) {
+  std::vector<Push> unsent;
+  for (auto& [session, holder] : holders_) {
+    if (holder.exported != before) continue;
+    holder.exported = after;
+    if (!holder.awaited) take_back_all(session, holder, now, unsent);
+  }
 }
 
 std::vector<SessionNumber> LeaseTable::trusting(TimePoint now) const {
@@ -314,7 +324,7 @@ void LeaseTable::lose_exclusive(SessionNumber session, Holder& holder, std::vect
 // A client that is away keeps what nobody else wants.
 bool LeaseTable::concerned(SessionNumber session, const Holder& holder, const std::vector<Key>& keys,
                            const Export* exported) const {
-  if (holder.blanket != 0 && holder.exported == exported) return true;
+  if (in_the_way(holder, exported)) return true;
   return std::ranges::any_of(keys, [&](Key key) {
     return holder.young.contains(key) || holder.old.contains(key) || holder.of.contains(key) ||
            exclusive_.holder(key) == session;
@@ -345,7 +355,7 @@ LeaseTable::Begun LeaseTable::begin_change(SessionNumber by, const std::vector<N
     for (const Key key : change.keys)
       if (const auto sent = holder.of.find(key); sent != holder.of.end())
         change.waits_for.insert(sent->second);
-    if (holder.blanket != 0 && holder.exported == exported) change.waits_for.insert(holder.blanket);
+    if (in_the_way(holder, exported)) change.waits_for.insert(holder.blanket);
     const std::uint64_t recalling = recall_for(session, holder, change.keys, now, begun);
     if (recalling != 0 && waits_for_exclusive) change.waits_for.insert(recalling);
   }

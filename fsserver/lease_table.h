@@ -119,9 +119,12 @@ class LeaseTable {
   [[nodiscard]] std::vector<SessionNumber> asked() const;
   void note_heard(SessionNumber session, TimePoint at);
   // A session of the server process before, of which nobody knows what it trusts: all changes on its export
-  // wait until end(), or until its lease is over.
+  // (nullptr: on any) wait until end(), or until its lease is over.
   void await(SessionNumber session, TimePoint now, const Export* exported);
   [[nodiscard]] bool awaits(const Export* exported) const;
+  // `before` is not served any more, and its files are those of `after` (nullptr: of any export). All changes
+  // on `after` wait for each session of `before`, until end() or until its lease is over.
+  void replace(const Export* before, const Export* after, TimePoint now);
   // The server ends: from here on nobody is granted anything.
   void grant_nothing() { granting_ = false; }
   // Sessions that owe answers and whose leases are not over.
@@ -255,7 +258,7 @@ class LeaseTable {
     bool cut_as_silent = false;
     bool awaited = false;  // of the server process before
     bool knows_exclusive = false;
-    const Export* exported = nullptr;
+    const Export* exported = nullptr;  // nullptr: any
     std::shared_ptr<Conduct> conduct = std::make_shared<Conduct>();
     bool cut = false;   // did not answer: gets nothing back when it comes again
     bool full = false;  // wants its older generation taken back
@@ -283,6 +286,10 @@ class LeaseTable {
   // Its exclusiveness is over while it is away; it is told when it comes back.
   void lose_exclusive(SessionNumber session, Holder& holder, std::vector<ChangeId>& released);
   [[nodiscard]] bool silent(const Holder& holder, TimePoint now) const;
+  // All changes on the export wait for its newest blanket push.
+  [[nodiscard]] static bool in_the_way(const Holder& holder, const Export* exported) {
+    return holder.blanket != 0 && (holder.exported == nullptr || holder.exported == exported);
+  }
   [[nodiscard]] bool concerned(SessionNumber session, const Holder& holder, const std::vector<Key>& keys,
                                const Export* exported) const;
   [[nodiscard]] std::shared_ptr<Conduct> conduct_of(const std::string& right);

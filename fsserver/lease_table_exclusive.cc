@@ -27,7 +27,7 @@ bool LeaseTable::free_for(SessionNumber session, std::string_view directory, Tim
   return std::ranges::none_of(holders_, [&](const auto& item) {
     const Holder& other = item.second;
     if (item.first == session || over(other, now)) return false;
-    if (other.blanket != 0 && other.exported == exported) return true;
+    if (in_the_way(other, exported)) return true;
     return std::ranges::any_of(keys, [&](Key key) {
       return other.young.contains(key) || other.old.contains(key) || other.of.contains(key);
     });

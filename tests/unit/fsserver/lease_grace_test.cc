@@ -35,12 +35,19 @@ class LeasesAcrossARestart : public testing::Test {
     servers.back()->service().reach_clients_by(&pushes);
     return *servers.back();
   }
-  schema::Request writing() const {
+  // As SIGHUP does it, with settings that are others.
+  void replace_export(Server& server, const std::string& name) const {
+    ExportSettings settings{.name = name, .path = dir.path(), .access = Access::kReadWrite};
+    settings.clients = {client_key()};
+    (void)server.service().replace_exports({Export::open(settings, test_secret()).value()});
+  }
+  static schema::Request writing(const std::string& file) {
     schema::Request request;
     request.mutable_write()->set_handle(file);
     request.mutable_write()->set_length(3);
     return request;
   }
+  schema::Request writing() const { return writing(file); }
 
   TempDir dir;
   TempDir state;
@@ -152,6 +159,48 @@ TEST_F(LeasesAcrossARestart, LetALogOfAMountThatIsBackWaitForTheOthers) {
   Mount other(second, {.session = kOtherMount, .leases = true});
   EXPECT_EQ(errors_of(log->wait()).size(), 1u);
   EXPECT_EQ(read_file(dir / "file"), "two");
+}
+
+TEST_F(LeasesAcrossARestart, LetChangesWaitAlsoWhereTheExportHasOtherSettingsByThen) {
+  Server& second = start();
+  replace_export(second, "data");
+  Mount other(second, {.session = kOtherMount, .leases = true});
+  EXPECT_GT(other.attached().grace_ms(), 0u);
+  const auto write = other.start(writing(), "two");
+  EXPECT_OK(other.getattr(file));
+  EXPECT_EQ(read_file(dir / "file"), "one");
+  Mount back(second, {.session = kKnownMount, .leases = true});
+  EXPECT_OK(write->wait());
+}
+
+TEST_F(LeasesAcrossARestart, LetChangesWaitAlsoWhereTheExportHasAnotherNameByThen) {
+  setup.name = "elsewhere";
+  Server& second = start();
+  replace_export(second, "renamed");
+  Mount other(second, {.export_name = "renamed", .session = kOtherMount, .leases = true});
+  EXPECT_GT(other.attached().grace_ms(), 0u);
+  const auto write = other.start(writing(other.handle("file")), "two");
+  EXPECT_OK(other.getattr(other.handle("file")));
+  EXPECT_EQ(read_file(dir / "file"), "one");
+  second.housekeep_after(kLeaseGrace + 1s);
+  EXPECT_OK(write->wait());
+}
+
+TEST_F(LeasesAcrossARestart, OutliveTheSettingsOfTheirExport) {
+  Server& server = *servers.front();
+  Mount silent(server, {.session = kKnownMount, .leases = true});
+  (void)silent.handle("file");
+  for (const std::string name : {"data", "renamed"}) {
+    replace_export(server, name);
+    silent.disconnect();  // and it does not hear why
+    Mount other(server, {.export_name = name, .session = kOtherMount, .leases = true});
+    const auto write = other.start(writing(other.handle("file")), "two");
+    EXPECT_OK(other.getattr(other.handle("file")));
+    EXPECT_FALSE(write->answered());
+    if (name == "data") continue;
+    server.housekeep_after(kLeaseGrace + 1s);
+    EXPECT_OK(write->wait());
+  }
 }
 
 }  // namespace

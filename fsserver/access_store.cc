@@ -105,9 +105,15 @@ struct Share {
   std::vector<std::byte> token;
 };
 
+// A file's name has 255 bytes; of these ".rw.toml" and what a state file is called while it is written take 25.
+constexpr std::size_t kShareNameMax = 230;
+
 std::filesystem::path share_file(const std::filesystem::path& state_dir, const std::string& export_name,
                                  Access access) {
-  const std::string name = crypto::base64url_encode(as_byte_span(export_name));
+  std::string name = crypto::base64url_encode(as_byte_span(export_name));
+  // base64url has no dot: it is no other export's name.
+  if (name.size() > kShareNameMax)
+    name = "long." + crypto::base64url_encode(crypto::sha256(as_byte_span(export_name)));
   return state_dir / "shares" / (name + (access == Access::kReadWrite ? ".rw.toml" : ".toml"));
 }
 

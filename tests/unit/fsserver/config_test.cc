@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <set>
 #include <thread>
 
 #include "fsserver/cli.h"
@@ -231,6 +232,21 @@ TEST(AccessStore, NamesAnExportWithAnyBytes) {
       AccessStore::open(dir / "state").value()->share_token(name, "/a", Access::kReadOnly, 0).value();
   EXPECT_EQ(AccessStore::open(dir / "state").value()->right_of(name, client_key(), token, 0),
             Access::kReadOnly);
+}
+
+TEST(AccessStore, SharesAnExportWhateverTheLengthOfItsName) {
+  TempDir dir;
+  std::set<std::vector<std::byte>> tokens;
+  for (const std::size_t length : {1u, 171u, 172u, 173u, 190u, 255u})
+    for (const char first : {'a', 'b'}) {
+      const std::string name = first + std::string(length - 1, 'x');
+      for (const Access access : {Access::kReadOnly, Access::kReadWrite}) {
+        const auto token = AccessStore::open(dir / "state").value()->share_token(name, "/a", access, 0);
+        ASSERT_TRUE(token.has_value()) << length << ": " << token.error().message();
+        EXPECT_TRUE(tokens.insert(*token).second);
+        EXPECT_EQ(AccessStore::open(dir / "state").value()->share_token(name, "/a", access, 0).value(), *token);
+      }
+    }
 }
 
 TEST(AccessStore, DamagedFilesAreNamedAtTheStartAndIgnoredLater) {

@@ -88,7 +88,7 @@ struct FileServiceOptions {
   std::function<std::unique_ptr<ChangeWatch>(Export&, ChangeWatch::Events)> watch;
   LeaseLimits leases;
   // After each mutation, on its worker thread, before the reply: the export and the handles of the nodes
-  // that changed. Also after a WRITE or a truncation that failed, which may have been made in part.
+  // that changed. Also after a change of a file that failed, which may have been made in part.
   std::function<void(Export&, const std::vector<std::string>& handles)> mutated;
 };
 

@@ -49,6 +49,7 @@ Result<std::uint64_t> copy_by_hand(const Copy& copy, std::uint64_t length) {
         ::pwrite(copy.target.number(), buffer.data() + done, static_cast<std::size_t>(size) - done,
                  static_cast<off_t>(copy.target_offset + done));
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && done > 0) break;  // what is there counts; the error comes again with the next call
     if (written < 0) return fail_errno("write");
     done += static_cast<std::size_t>(written);
   }
@@ -168,7 +169,10 @@ Result<void> copy_range(Call& call) {
     return fail(from_errno(EINVAL), "source and target overlap");
 
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*target.fd));
-  if (length > 0) TUSK_TRY(strip_special_bits(call, *target.fd));  // before, as in WRITE
+  if (length > 0) {
+    call.mutated(request.target());  // as in WRITE, also by what is copied before an error
+    TUSK_TRY(strip_special_bits(call, *target.fd));
+  }
   const SparingReserve sparing(call.attachment().identity_real);
   TUSK_ASSIGN(const std::uint64_t copied, run(*call.incoming(), {.source_file = source,
                                                                  .source = *source.fd,
@@ -176,7 +180,6 @@ Result<void> copy_range(Call& call) {
                                                                  .source_offset = request.source_offset(),
                                                                  .target_offset = request.target_offset(),
                                                                  .length = length}));
-  if (copied > 0) call.mutated(request.target());
   call.reply.mutable_copy_range()->set_copied(copied);
   TUSK_ASSIGN(*call.reply.mutable_copy_range()->mutable_target(),
               change.end(call, request.target(), *target.fd));

@@ -153,14 +153,14 @@ Result<void> allocate(Call& call) {
   if ((request.mode() & ~kKnown) != 0) return fail(from_errno(EOPNOTSUPP), "fallocate mode");
   TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_WRONLY));
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*file.fd));
+  call.mutated(request.handle());  // also by the blocks that a full disk still had
+  TUSK_TRY(strip_special_bits(call, *file.fd));
   {
     const SparingReserve sparing(call.attachment().identity_real);
     if (::fallocate(file.fd->number(), static_cast<int>(request.mode()), static_cast<off_t>(request.offset()),
                     static_cast<off_t>(request.length())) != 0)
       return fail_errno("fallocate");
   }
-  call.mutated(request.handle());
-  TUSK_TRY(strip_special_bits(call, *file.fd));
   TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *file.fd));
   return {};
 }

@@ -145,9 +145,8 @@ Result<void> setattr(Call& call) {
   const auto& request = call.request().setattr();
   TUSK_ASSIGN(const SharedFd node, call.node_or_open_file(request.handle(), request.open_id()));
   TUSK_ASSIGN(const FileChange change, FileChange::begin(*node));
-  const Result<void> applied = apply(call, *node, request);
-  if (applied || request.has_size()) call.mutated(request.handle());  // the size is changed first
-  TUSK_TRY(applied);
+  call.mutated(request.handle());  // also by the first of several changes
+  TUSK_TRY(apply(call, *node, request));
   if (request.has_size() && !request.has_mode()) TUSK_TRY(strip_special_bits(call, *node));
   TUSK_ASSIGN(*call.reply.mutable_attr()->mutable_attr(), change.end(call, request.handle(), *node));
   return {};

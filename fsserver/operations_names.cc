@@ -210,10 +210,10 @@ Result<void> make_node(Call& call) {
       if (!there || !made_before(call, *there)) return made;
     }
   }
+  call.mutated(at.handle);  // also if what follows fails
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().lookup(at.parent, at.handle, at.name));
   TUSK_TRY(exact_mode(call, found, request.mode()));
   set_made_at(call, *found.fd, MadeTimes::kBoth);
-  call.mutated(at.handle);
   *call.reply.mutable_node()->mutable_node() = call.node_of(found);
   return {};
 }

@@ -98,6 +98,7 @@ Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
     const mode_t permissions = mask.argument((request.mode() | request.umask()) & 0777);
     TUSK_ASSIGN(fd, create_child(*parent, request.name(), access, permissions));
   }
+  call.mutated(request.parent());  // also if what follows fails
   if (const mode_t special = permitted_mode(call, S_IFREG, request.mode()) & 07000; special != 0) {
     TUSK_ASSIGN(const Status status, status_of(fd));
     const mode_t mode = (status.stx_mode & 07777) | special;
@@ -107,7 +108,6 @@ Result<Created> create_new(Call& call, const SharedFd& parent, int access) {
   TUSK_ASSIGN(Fd node, reopen(fd, O_PATH));
   TUSK_ASSIGN(NodeTable::Found found, call.nodes().enter(share(std::move(node)), request.parent(),
                                                          request.name(), NodeTable::Keep::kYes));
-  call.mutated(request.parent());
   return Created{std::move(found), std::move(fd), true};
 }
 

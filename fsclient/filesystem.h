@@ -477,6 +477,7 @@ class Filesystem {
   struct DirectoryRead;
   [[nodiscard]] Result<void> take_error(const Asker& asker, OpenFile& file);
   [[nodiscard]] Result<void> take_error(OpenDirectory& directory);
+  void commit_directory(const Asker& asker, const std::shared_ptr<OpenDirectory>& directory, Done<void> done);
   void continue_directory(const std::shared_ptr<DirectoryRead>& read);
   void end_directory(const std::shared_ptr<DirectoryRead>& read);
   static void renew_with(Inode& directory, Inode& entry);

@@ -499,12 +499,17 @@ void Filesystem::renew_with(Inode& directory, Inode& entry) {
   directory.directory->in_kernel.renew_at(std::max(lent_until, TimePoint{Loans::kRest}) - Loans::kRest);
 }
 
+// Behind all that this mount has answered by itself: also attributes of what is in the directory.
 void Filesystem::sync_directory(Asker asker, Handle handle, Done<void> done) {
   const std::shared_ptr<OpenDirectory> directory = directories_.find(handle);
-  if (in_log({directory->inode}))
-    return after_log<Done<void>>(asker, std::move(done), [this, asker, handle](Done<void> then) {
-      sync_directory(asker, handle, std::move(then));
-    });
+  if (core_.log.entries() == 0) return commit_directory(asker, directory, std::move(done));
+  after_whole_log<Done<void>>(core_, asker, std::move(done), [this, asker, directory](Done<void> then) {
+    commit_directory(asker, directory, std::move(then));
+  });
+}
+
+void Filesystem::commit_directory(const Asker& asker, const std::shared_ptr<OpenDirectory>& directory,
+                                  Done<void> done) {
   if (Result<void> lost = take_error(*directory); !lost) return done(std::move(lost));
   schema::Request request;
   request.mutable_commit()->set_handle(directory->inode->handle());

@@ -310,6 +310,20 @@ TEST_F(Logged, FsyncMeansTheServer) {
 }
 
 // D2
+// D7: also attributes of a file in it, whose name the server has known before.
+TEST_F(Logged, FsyncOfADirectoryWaitsForAttributesOfItsFiles) {
+  write_file(in_mount("d/a"), "");
+  flush(*mounted_);
+  mounted_->caller().keep_answers(Request::kLog);
+  const Fd directory(in_mount("d"), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::chmod(in_mount("d/a").c_str(), 0600), 0);
+  auto synced = std::async(std::launch::async, [&] { return ::fsync(directory.get()); });
+  ASSERT_TRUE(eventually([&] { return mounted_->caller().answers_kept() == 1; }));
+  EXPECT_EQ(synced.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  mounted_->caller().keep_answers(Request::OPERATION_NOT_SET);
+  EXPECT_EQ(synced.get(), 0);
+}
+
 TEST_F(Logged, PhotographsNeedNoServerEither) {
   const auto name = [](int i) { return "d/photo" + std::to_string(i); };
   const auto content = [](int i) {

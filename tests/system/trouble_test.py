@@ -254,8 +254,8 @@ class TheServer(Trouble):
         mount = self.mounted(wan, ask("token", "--export", "two", "--rw").stdout.strip())
         (mount.path / "file").write_text("x")
         wait_until((exports[1] / "file").exists, ERROR_SECONDS, "the file on its server")
-        wait_until(lambda: re.search(r":8875: 0 connected\n.*:9000: 1 connected\n  two rw", shown()), ERROR_SECONDS,
-                   "both servers in `tuskd clients`")
+        each = r":8875: 0 connected\n(  .*\n)*tuskd .*:9000: 1 connected\n(  .*\n)*  two rw"
+        wait_until(lambda: re.search(each, shown()), ERROR_SECONDS, "both servers in `tuskd clients`")
         self.assertRegex(ask("token", "--export", "three", check=False).stderr, "no export named 'three'.*'one', 'two'")
         first.stop()
         self.assertNotIn(":8875", shown())

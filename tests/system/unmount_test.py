@@ -173,10 +173,10 @@ class Unmount(unittest.TestCase):
     def test_what_could_not_be_done_and_nobody_was_told_of_is_said(self):
         (self.mount.path / "folder").mkdir()
         wait_until((self.export / "folder").exists, ERROR_SECONDS, "the folder on the server")
-        self.lose_the_server()
-        (self.mount.path / "folder" / "made").mkdir()  # which the mount answers by itself
+        self.wan.outage(True)
+        (self.mount.path / "folder" / "made").mkdir()  # the mount answers it, as the server is not silent yet
         (self.export / "folder").rmdir()
-        self.server.start()
+        self.wan.outage(False)
         finished = self.tusk("umount", self.mount.path, check=False)
         self.assertEqual(finished.returncode, 64, finished.stderr)
         self.assertRegex(finished.stderr, "but 1 of the changes .* could not be done; the last: 'made'")

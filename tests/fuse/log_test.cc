@@ -569,6 +569,23 @@ TEST_F(Logged, ToRemoveWhatIsGoneIsNoFailure) {
   EXPECT_EQ(mounted_->filesystem().last_error().value().first, "");
 }
 
+// That the server does not know a file does not say that its name is free.
+TEST_F(Logged, ToRemoveAFileThatWasNeverMadeIsAFailureWhileAnotherHasItsName) {
+  std::optional<Fd> fd;
+  {
+    const OutOfReach out(mounted_->caller());
+    fd.emplace(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
+    ASSERT_EQ(::unlink(in_mount("d/a").c_str()), 0);
+    write_file(on_server("d/a"), "theirs");
+  }
+  flush(*mounted_);
+  EXPECT_NE(::fsync(fd->get()), 0) << "of the making";
+  EXPECT_TRUE(eventually([&] { return mounted_->filesystem().untold_failures().count == 1; }))
+      << "of the removal";
+  EXPECT_EQ(content_of(on_server("d/a")), "theirs");
+  EXPECT_TRUE(eventually([&] { return content_of(in_mount("d/a")) == "theirs"; }));
+}
+
 TEST_F(Logged, WhoHasItOpenIsToldOnce) {
   const Fd fd(in_mount("d/a"), O_CREAT | O_WRONLY, 0644);
   ASSERT_EQ(::fsync(fd.get()), 0);

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import harness
-from harness import Mount, Tuskd, Wan, popen_in, program, run_in, stop, test_program
+from harness import Mount, Tuskd, Wan, popen_in, program, run_in, stop, test_program, wait_until
 
 HOSTILE = 10
 ENTRIES = 3000            # of the directory that they list: some 25 ms of a worker each time
@@ -21,6 +21,10 @@ PROGRAM_SECONDS = 10
 LOG_SESSIONS = 12         # of 60 MiB each
 EARLY_LOG_MIB = 288       # nine sixteenths of an eighth of what requests may hold, and what they are copied to
 SERVER_MIB = 100          # without any
+FLIGHTS, FLOOD_SECONDS = 5000, 3  # first flights a second, which nothing follows
+CONNECTIONS = 400
+KEPT_MIB = 16             # of allocators
+END_SECONDS = 20          # connections without a handshake end after 10 s, and memory goes back 2 s later
 
 # What an editor does when it saves, without the suite's own process in between.
 SAVES = """
@@ -40,9 +44,9 @@ print(len(took), took[len(took) // 2], took[int(len(took) * 0.99)])
 """
 
 
-def resident_mib(pid):
+def resident_mib(pid, which="VmRSS"):
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(which + ":"):
             return int(line.split()[1]) >> 10
     raise harness.HarnessError(f"no memory of {pid}")
 
@@ -101,6 +105,17 @@ class Fairness(unittest.TestCase):
         with Mount(self.wan, self.server.url) as mount:
             (mount.path / "file").write_text("of somebody else")
             run_in(self.wan.ns_a, ["sync", mount.path / "file"], PROGRAM_SECONDS)
+
+    def test_the_memory_of_connections_that_ended_goes_back_to_the_system(self):
+        def held():
+            return resident_mib(self.server.process.pid, "RssAnon")  # programs and libraries are files
+
+        before = held()
+        run_in(self.wan.ns_a, [test_program("bench/flood"), "proven", self.server.listen, str(FLIGHTS), str(FLOOD_SECONDS)],
+               READY_SECONDS)
+        self.attack("sessions", CONNECTIONS, seconds=1).wait(READY_SECONDS)
+        most = held()
+        wait_until(lambda: held() <= before + KEPT_MIB, END_SECONDS, f"of {most} MiB all but {before + KEPT_MIB}")
 
 
 if __name__ == "__main__":

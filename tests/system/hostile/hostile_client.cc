@@ -32,6 +32,11 @@ Client::Client(const crypto::Identity& identity, const rpc::MountUrl& url)
       batch_(2),
       secure_(must(rpc::SecureConnection::client({identity, url.fingerprint, {}, {}, {}}, io::now()))) {}
 
+void Client::leave() {
+  secure_->close(io::now(), ErrorCode::kOk, "enough");
+  flush(io::now());
+}
+
 void Client::flush(TimePoint now) {
   const auto too_big = [](const io::Address&, std::size_t) {};
   if (rpc::transmit(*secure_, now, route_, queue_, socket_, too_big)) (void)queue_.flush(socket_, too_big);

@@ -44,6 +44,9 @@ class Client {
   // "": there is no such name.
   [[nodiscard]] std::string lookup(const std::string& name);
 
+  // Says goodbye.
+  void leave();
+
   [[nodiscard]] std::size_t answers() const { return answers_; }
   [[nodiscard]] std::size_t unanswered() const { return waiting_.size(); }
 

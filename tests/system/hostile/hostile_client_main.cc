@@ -5,8 +5,8 @@
 //   sessions     COUNT sessions that attach and say nothing more
 //   descriptors  opens NAME COUNT times with each of many keys
 //
-// It prints one line, "ready ...", when it has done what it can, goes on for SECONDS, and prints what came of
-// it. Each connection has a key of its own.
+// It prints one line, "ready ...", when it has done what it can, goes on for SECONDS, says goodbye and prints
+// what came of it. Each connection has a key of its own.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -67,6 +67,7 @@ class Attack {
     for (const auto& client : clients_) {
       answers += client->answers();
       cut += client->closed() ? 1 : 0;
+      if (!client->closed()) client->leave();
     }
     std::printf("answers %zu, cut %zu, refused %zu\n", answers, cut, refused_);
     return EXIT_SUCCESS;

@@ -14,6 +14,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
+#include <utility>
 
 #include "proto/base/time.h"
 
@@ -44,9 +46,14 @@ class ServerClock {
   // No other time moves with it: it may be ahead of the server's by nanoseconds.
   [[nodiscard]] timespec past(const timespec& before) {
     const timespec at = after({});
-    if (to_ns(at) > to_ns(before)) return at;
-    const std::int64_t next = to_ns(before) + 1;
-    return {static_cast<time_t>(next / kSecond), static_cast<long>(next % kSecond)};
+    if (std::pair(at.tv_sec, at.tv_nsec) > std::pair(before.tv_sec, before.tv_nsec)) return at;
+    timespec next = before;
+    if (next.tv_nsec < kSecond - 1) {
+      ++next.tv_nsec;
+    } else if (next.tv_sec < std::numeric_limits<time_t>::max()) {
+      next = {next.tv_sec + 1, 0};
+    }
+    return next;
   }
   // The server changed something at that time: what is changed here from now on is not earlier. (A time that
   // cannot be is left aside: its clock was wrong once.)
@@ -59,7 +66,8 @@ class ServerClock {
   }
   // The server said so in an answer that has just come. 0: it did not say.
   void set(std::uint64_t unix_time_ns) {
-    if (unix_time_ns != 0) move_to(static_cast<std::int64_t>(unix_time_ns) - kTick);
+    constexpr auto kLatest = static_cast<std::uint64_t>(kTimeMax);
+    if (unix_time_ns != 0) move_to(static_cast<std::int64_t>(std::min(unix_time_ns, kLatest)) - kTick);
   }
   // The server made a change of this mount's own at `ctime`; the answer has just come, `waited` after the
   // question. So its clock stands between `ctime` and `ctime + waited` now, a tick more at most.
@@ -75,6 +83,8 @@ class ServerClock {
  private:
   static constexpr std::int64_t kSecond = 1'000'000'000;
   static constexpr std::int64_t kTick = 10'000'000;  // of a kernel with 100 Hz
+  // Reckoning holds for 146 years either side of 1970, and nothing overflows, whatever a server says.
+  static constexpr std::int64_t kTimeMax = std::int64_t{1} << 62;
 
   [[nodiscard]] static std::int64_t since_boot() {
     timespec now{};
@@ -82,7 +92,9 @@ class ServerClock {
     return to_ns(now);
   }
   [[nodiscard]] static std::int64_t to_ns(const timespec& time) {
-    return static_cast<std::int64_t>(time.tv_sec) * kSecond + time.tv_nsec;
+    constexpr std::int64_t kSecondsMax = kTimeMax / kSecond - 1;
+    const auto seconds = std::clamp<std::int64_t>(time.tv_sec, -kSecondsMax, kSecondsMax);
+    return seconds * kSecond + std::clamp<std::int64_t>(time.tv_nsec, 0, kSecond - 1);
   }
 
   [[nodiscard]] std::int64_t estimate() const {

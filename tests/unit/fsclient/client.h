@@ -52,10 +52,20 @@ Done<T> into(const Answer<T>& answer) {
 
 class Client : public testing::Test {
  protected:
-  explicit Client(Filesystem::Options options = {})
-      : filesystem(
-            std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(), std::move(options))) {}
-  ~Client() override { server.drop_calls(); }
+  explicit Client(Filesystem::Options options = {}) { mount_with(std::move(options)); }
+  ~Client() override { unmount(); }
+
+  // As when a daemon ends: what it waits for never comes, and what it meant to do is not done.
+  void unmount() {
+    server.drop_calls();
+    scheduler.drop();
+    filesystem.reset();
+  }
+  void mount_with(Filesystem::Options options, std::optional<schema::AttachReply> attached = {}) {
+    unmount();
+    filesystem = std::make_unique<Filesystem>(server, scheduler, kernel,
+                                              attached.value_or(server.attached()), std::move(options));
+  }
 
   // Until nothing is left to do without time going by.
   void settle() {

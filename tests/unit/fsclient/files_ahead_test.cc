@@ -46,8 +46,7 @@ TEST_F(SmallFile, IsReadWithoutTheServerBehindOthers) {
 class Impatient : public SmallFile {
  protected:
   Impatient() {
-    filesystem = std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(),
-                                              Filesystem::Options{.lifetime = milliseconds(100)});
+    mount_with({.lifetime = milliseconds(100)});
   }
 };
 
@@ -358,8 +357,7 @@ TEST_F(Photograph, ThatDoesNotComeIsOpenedAtTheServer) {
 TEST_F(Photograph, IsNotFetchedOverASlowLineOnWhichItsOpenWouldWaitForLong) {
   auto slow = fast_path();
   slow.receive_bandwidth = 2e5;
-  filesystem = std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(),
-                                            Filesystem::Options{.path = [slow] { return slow; }});
+  mount_with({.path = [slow] { return slow; }});
   (void)list(kRootNode);
   for (char c = 'a'; c <= 'f'; ++c) EXPECT_EQ(read_whole(c), content(c));
   EXPECT_EQ(opens(), 6u);

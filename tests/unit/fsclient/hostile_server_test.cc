@@ -29,14 +29,14 @@ class LyingServer final : public rpc::Caller {
 class HostileServerTest : public Client {
  protected:
   HostileServerTest() {
+    unmount();
     filesystem =
         std::make_unique<Filesystem>(lying, scheduler, kernel, server.attached(), Filesystem::Options());
     server.put("a", std::string(5000, 'a'));
     server.put("b", std::string(5000, 'b'));
   }
   ~HostileServerTest() override {
-    server.drop_calls();
-    filesystem.reset();  // before what it calls
+    unmount();  // before what it calls
   }
 
   LyingServer lying{server, scheduler};

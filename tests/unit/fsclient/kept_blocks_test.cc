@@ -13,13 +13,12 @@ class KeptBlocksTest : public Client {
  protected:
   KeptBlocksTest() { mount(); }
   ~KeptBlocksTest() override {
-    server.drop_calls();
-    filesystem.reset();
+    unmount();  // before its disk cache
   }
 
   void mount(ByteCount pending_max = DiskCache::kPendingMax) {
     settle();
-    filesystem.reset();
+    unmount();
     cache.reset();
     cache = std::make_unique<DiskCache>(
         DiskCache::Options{
@@ -29,8 +28,7 @@ class KeptBlocksTest : public Client {
     Filesystem::Options options;
     options.disk = cache.get();
     options.confirmed = [this] { return confirmed.value_or(scheduler.now()); };
-    filesystem =
-        std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(), std::move(options));
+    mount_with(std::move(options));
   }
   std::string read_all(const std::string& name) {
     const Handle file = open(name, O_RDONLY);

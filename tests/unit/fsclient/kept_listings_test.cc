@@ -208,20 +208,18 @@ class KeptTree : public Client {
     mount();
   }
   ~KeptTree() override {
-    server.drop_calls();
-    filesystem.reset();
+    unmount();  // before its disk cache
   }
   void mount() {
     settle();
-    filesystem.reset();
+    unmount();
     cache = std::make_unique<DiskCache>(DiskCache::Options{.folder = folder.path(), .bytes_max = 64 * kMiB},
                                         scheduler);
     settle();
     Filesystem::Options options;
     options.disk = cache.get();
     options.confirmed = [this] { return scheduler.now(); };
-    filesystem =
-        std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(), std::move(options));
+    mount_with(std::move(options));
     requests.clear();
     nodes.clear();
   }

@@ -9,9 +9,7 @@ class Leased : public Client {
  protected:
   Leased() {
     server.lease = 7;
-    filesystem = std::make_unique<Filesystem>(
-        server, scheduler, kernel, server.attached(),
-        Filesystem::Options{.confirmed = [this] { return heard ? scheduler.now() : last_heard; }});
+    mount_with({.confirmed = [this] { return heard ? scheduler.now() : last_heard; }});
   }
 
   static schema::Request push(const std::string& handle, bool data = false) {

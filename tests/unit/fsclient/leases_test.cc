@@ -31,9 +31,7 @@ class LeasedFromTheStart : public Leased {
     entry.set_name("file");
     *entry.mutable_node() = server.node_of("file");
     entry.mutable_node()->mutable_attr()->set_cover(schema::COVER_LEASE);
-    filesystem =
-        std::make_unique<Filesystem>(server, scheduler, kernel, attached,
-                                     Filesystem::Options{.confirmed = [this] { return scheduler.now(); }});
+    mount_with({.confirmed = [this] { return scheduler.now(); }}, attached);
     filesystem->look_at_root();
   }
 };

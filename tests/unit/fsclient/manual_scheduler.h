@@ -38,6 +38,20 @@ class ManualScheduler final : public Scheduler {
     held_.reset();
   }
 
+  // What has not run never does. A task may hold the last of what posts others as it ends.
+  void drop() {
+    for (;;) {
+      std::deque<Task> tasks;
+      std::multimap<TimePoint, Task> timed;
+      std::optional<std::deque<Task>> held;
+      const std::lock_guard lock(mutex_);
+      tasks.swap(tasks_);
+      timed.swap(timed_);
+      held.swap(held_);
+      if (tasks.empty() && timed.empty() && !held) return;
+    }
+  }
+
   // Runs what is due now. True if there was anything.
   bool run() {
     bool ran = false;

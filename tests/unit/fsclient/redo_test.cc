@@ -261,10 +261,7 @@ TEST_P(Histories, EndAsWithoutACut) {
     SCOPED_TRACE(stored);
     server.erase("a");
     server.erase("b");
-    filesystem = nullptr;
-    server.drop_calls();
-    filesystem =
-        std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(), Filesystem::Options{});
+    mount_with({});
     server.reach_disk();
     for (std::size_t done = 0; done < history.size(); ++done) {
       if (done == stored) server.reach_disk();

@@ -336,9 +336,7 @@ class LeasedTree : public Tree {
  protected:
   LeasedTree() {
     server.lease = 7;
-    filesystem =
-        std::make_unique<Filesystem>(server, scheduler, kernel, server.attached(),
-                                     Filesystem::Options{.confirmed = [this] { return scheduler.now(); }});
+    mount_with({.confirmed = [this] { return scheduler.now(); }});
   }
 };
 

@@ -4,6 +4,22 @@ namespace tusk::client {
 
 InodeTable::InodeTable(std::string root_handle) : root_(intern(root_handle)) { remember(root_); }
 
+// A server may say that a directory is in itself: names then keep their inodes alive in a circle.
+InodeTable::~InodeTable() {
+  std::vector<std::shared_ptr<Inode>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [handle, weak] : by_handle_)
+      if (std::shared_ptr<Inode> inode = weak.lock()) all.push_back(std::move(inode));
+  }
+  for (const auto& inode : all) {
+    if (!inode->directory) continue;
+    inode->directory->names.clear();
+    inode->directory->listing.reset();
+    inode->directory->awaiting.reset();
+  }
+}
+
 std::shared_ptr<Inode> InodeTable::intern(std::string_view handle) {
   const std::lock_guard lock(mutex_);
   const auto known = by_handle_.find(handle);

@@ -22,6 +22,9 @@ namespace tusk::client {
 class InodeTable {
  public:
   explicit InodeTable(std::string root_handle);
+  InodeTable(const InodeTable&) = delete;
+  InodeTable& operator=(const InodeTable&) = delete;
+  ~InodeTable();  // no other thread uses an inode then
 
   [[nodiscard]] const std::shared_ptr<Inode>& root() const { return root_; }
 

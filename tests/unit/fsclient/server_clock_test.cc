@@ -125,5 +125,20 @@ TEST_F(ServerClockOnSteadyTime, AnswersHoldTheDriftOfADayBelowARoundTrip) {
               static_cast<double>(server - static_cast<std::int64_t>(kServerStart)), 60.0 * kMillisecond);
 }
 
+// A server says what it likes. (The sanitizers look for overflows.)
+TEST_F(ServerClockOnSteadyTime, TimesBeyondReckoningOverflowNothing) {
+  constexpr auto kMost = std::numeric_limits<time_t>::max();
+  constexpr auto kLeast = std::numeric_limits<time_t>::min();
+  for (const timespec& said : {timespec{kMost, 999'999'999}, timespec{kLeast, 0}, timespec{kMost, -1}}) {
+    clock.saw(said);
+    clock.answered(said, milliseconds(50));
+    clock.set(static_cast<std::uint64_t>(said.tv_sec));
+    const timespec at = clock.past(said);
+    EXPECT_GE(std::pair(at.tv_sec, at.tv_nsec), std::pair(said.tv_sec, said.tv_nsec));
+  }
+  clock.set(kServerStart);
+  EXPECT_LE(std::abs(shown()), static_cast<std::int64_t>(kHour)) << "and the next that is right counts";
+}
+
 }  // namespace
 }  // namespace tusk::client

@@ -4,7 +4,6 @@ other users of either machine can see or bring about."""
 import json
 import os
 import pathlib
-import re
 import shutil
 import socket
 import stat
@@ -116,8 +115,7 @@ class OfLocalUsers(unittest.TestCase):
         point, url_file = own / "point", own / "url"
         point.mkdir()
         with Tuskd(self.wan, own / "export", rw=False) as server:
-            printed = re.search("echo '(tusk://.*)' [|] tusk mount - ", server.log())
-            self.assertEqual(printed[1], server.url)
+            wait_until(lambda: f"echo '{server.url}' | tusk mount - " in server.log(), PROGRAM_SECONDS, "the line to type")
             url_file.write_text(server.url + "\n")
             url_file.chmod(0o600)
             bare = server.url.partition("#")[0]

@@ -250,6 +250,7 @@ class Filesystem {
   static constexpr ByteCount kOpenReadAheadSlow = 128 * 1024;
   // Who opens one file after the other waits for the server again.
   static constexpr int kOpensMeanwhileMax = 64;
+  static constexpr int kOpensUnconfirmedMax = 128;
   static constexpr ByteCount kCopyRangeMax = 1ull << 30;
   // Of the cache, for files that are open without the server: their bytes cannot be evicted.
   static constexpr ByteCount kHeldShare = FilesAhead::kCacheShare;
@@ -326,6 +327,8 @@ class Filesystem {
   void assume_changed(Inode& directory, const Standing& standing, int links);
   [[nodiscard]] std::optional<bool> known_empty(Inode& directory);
   void unlinked_here(Inode& inode, const timespec& at);
+  [[nodiscard]] bool may_open_unconfirmed() const;
+  void end_unconfirmed(Inode& inode);
   [[nodiscard]] bool create_here(const Asker& asker, const InodePointer& directory, const std::string& name,
                                  CreationMode mode, std::uint32_t flags, Done<CreateReply>& done);
   [[nodiscard]] bool make_node_here(const Asker& asker, const InodePointer& directory,
@@ -512,7 +515,9 @@ class Filesystem {
   std::atomic<bool> right_ended_{false};  // and no attach has succeeded since
   std::atomic<TimePoint> acquired_at_{TimePoint::min()};
   std::atomic<TimePoint> removed_at_{TimePoint::min()};
-  std::atomic<int> opens_meanwhile_{0};  // that the server is being asked for
+  std::atomic<int> opens_unconfirmed_{0};  // of files made here (InodeInLog::open_unconfirmed)
+  std::atomic<TimePoint> open_refused_at_{TimePoint::min()};  // of a file made here, for want of descriptors
+  std::atomic<int> opens_meanwhile_{0};                       // that the server is being asked for
   std::atomic<ByteCount> held_here_{0};  // bytes of files that are open without the server
 };
 

@@ -53,7 +53,8 @@ std::optional<Filesystem::Standing> Filesystem::standing_in(Inode& directory) {
   const TimePoint now = core_.scheduler.now();
   const std::lock_guard lock(directory.mutex);
   if (!directory.directory || !core_.log.stands(directory.directory->exclusive) || !trust_->waited_for(now) ||
-      core_.path.silent() || !core_.log.has_room() || attributes_lifetime_locked(directory) == Duration::zero())
+      core_.path.silent() || !core_.log.has_room() ||
+      attributes_lifetime_locked(directory) == Duration::zero())
     return std::nullopt;
   exclusive_use_.note();
   Standing standing{.exclusive = directory.directory->exclusive,
@@ -210,6 +211,7 @@ bool Filesystem::append_making(const Asker& asker, const Standing& standing, con
   assume_changed(*directory, standing, S_ISDIR(attributes_of(*inode).mode) ? 1 : 0);
   auto answered = [this, directory, name, inode, told = standing.told,
                    in_log](const Result<schema::Reply>& reply) {
+    end_unconfirmed(*inode);
     const schema::Node* node = nullptr;
     if (reply) node = reply->has_open() ? &reply->open().node() : &reply->node().node();
     if (reply && node->handle().empty())
@@ -238,6 +240,8 @@ void Filesystem::lose_names(const InodePointer& directory) {
 
 void Filesystem::not_made(const InodePointer& directory, const std::string& name, const InodePointer& inode,
                           const Error& error) {
+  if (error.code == from_errno(EMFILE) || error.code == from_errno(ENFILE))
+    open_refused_at_ = core_.scheduler.now();
   {
     const std::lock_guard lock(inode->mutex);
     inode->log.failed = error;
@@ -299,10 +303,24 @@ void Filesystem::assume_changed(Inode& directory, const Standing& standing, int 
   core_.loans.withdraw_locked(directory);
 }
 
+// A program that opens more files than the server lets it have is told by open(2), but for so many.
+bool Filesystem::may_open_unconfirmed() const {
+  const TimePoint refused_at = open_refused_at_.load();
+  const bool refused =
+      refused_at != TimePoint::min() && core_.scheduler.now() - refused_at < WriteBehind::kWarned;
+  return !refused && opens_unconfirmed_ < kOpensUnconfirmedMax;
+}
+
+void Filesystem::end_unconfirmed(Inode& inode) {
+  const std::lock_guard lock(inode.mutex);
+  if (std::exchange(inode.log.open_unconfirmed, false)) --opens_unconfirmed_;
+}
+
 bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, const std::string& name,
                              CreationMode mode, std::uint32_t flags, Done<CreateReply>& done) {
   const auto standing = standing_in(*directory);
   if (!standing || name.size() > kNameMax || (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0) return false;
+  if (!may_open_unconfirmed()) return false;
   if (names_.lookup(*directory, name).kind != NameAnswer::Kind::kAbsent) return false;
   const InodePointer inode = new_inode(asker, *standing, S_IFREG | (mode.mode & 07777), 0);
   const std::uint64_t open_id = core_.log.next_open_id();
@@ -315,7 +333,15 @@ bool Filesystem::create_here(const Asker& asker, const InodePointer& directory, 
   // What somebody has made there meanwhile is not ours to empty.
   create.set_flags((flags | O_EXCL) & ~static_cast<std::uint32_t>(O_TRUNC));
   create.set_open_id(open_id);
-  if (!append_making(asker, *standing, directory, name, inode, std::move(entry))) return false;
+  {
+    const std::lock_guard lock(inode->mutex);
+    inode->log.open_unconfirmed = true;
+    ++opens_unconfirmed_;
+  }
+  if (!append_making(asker, *standing, directory, name, inode, std::move(entry))) {
+    end_unconfirmed(*inode);
+    return false;
+  }
   const Handle handle = new_file(inode, open_id, flags);
   done(CreateReply{changed_entry(inode, standing->learnt()), {handle, false}});
   return true;

@@ -449,6 +449,7 @@ void Filesystem::release(Handle handle, bool flocked) {
     write_behind_.note_close_locked(*file);
     if (!file->held.empty()) file->inode->file->data.release(file->held);
   }
+  end_unconfirmed(*file->inode);
   files_ahead_.note_close(*file);
   held_here_ -= file->held.size();
   reader_.handle_close(file);

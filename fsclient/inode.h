@@ -164,6 +164,7 @@ struct InodeInLog {
   bool order_guessed = false;   // which of them is: it is asked for once there are no entries any more
   std::optional<Error> failed;  // the server did not make it
   UntoldFailures::Id failure = 0;
+  bool open_unconfirmed = false;  // a program has it open, and the server may have no descriptor for that
   // A directory's attributes are what they must be after this mount's changes; the server has not told them.
   std::uint64_t assumed_under = 0;
 

@@ -501,6 +501,34 @@ TEST_F(Logged, WhatCouldNotBeDoneIsToldAndShownNoLonger) {
   EXPECT_TRUE(eventually([&] { return ::access(in_mount("d/a").c_str(), F_OK) != 0; }));
 }
 
+class FewDescriptors : public Logged {
+ protected:
+  ExportSetup setup() override {
+    ExportSetup setup = Logged::setup();
+    setup.descriptors_max = 256;
+    return setup;
+  }
+};
+
+// The mount answers some opens before the server can refuse them. Their closes say so.
+TEST_F(FewDescriptors, AProgramThatOpensTooManyFilesIsToldByOpen) {
+  constexpr int kFar = 1000;
+  constexpr int kToldByClose = 128;
+  std::vector<int> opened;
+  while (opened.size() < kFar) {
+    const std::string name = in_mount("d/" + std::to_string(opened.size()));
+    const int fd = ::open(name.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    if (fd < 0) break;
+    opened.push_back(fd);
+  }
+  EXPECT_EQ(errno, EMFILE);
+  EXPECT_LT(opened.size(), kFar);
+  int told = 0;
+  for (const int fd : opened) told += ::close(fd) != 0 ? 1 : 0;
+  EXPECT_LE(told, kToldByClose);
+  EXPECT_LT(static_cast<std::size_t>(told), opened.size());
+}
+
 // D7
 TEST_F(Logged, WhoSyncsADirectoryIsToldOnceWhatCouldNotBeDoneInIt) {
   write_file(in_mount("d/a"), "stays");

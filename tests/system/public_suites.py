@@ -293,7 +293,7 @@ def main(arguments):
         verdicts = run_suites(
             suites, Place(local, xfstests_on_ext4(work / "xfs-ext4", devices[3:5])),
             Place(mount / "suite", xfstests_on_mounts(work / "xfs-tusk", wan, servers)), arguments[1:], named)
-    table(verdicts)
+        table(verdicts)  # before what may fail at the end
     if not verdicts:
         return 2
     return 1 if FAILED in verdicts.values() else 0

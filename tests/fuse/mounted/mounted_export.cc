@@ -68,6 +68,7 @@ void MountedExport::serve(const ExportSetup& setup) {
   server::FileServiceOptions options;
   options.exports = {must(server::Export::open(settings, crypto::Secret::random()))};
   options.server_name = "test";
+  options.descriptors_max = setup.descriptors_max;
   // Mounts in one directory take it from each other all the time: what that could break, it is to break here.
   options.leases.contested_for = Duration::zero();
   if (setup.leases)

@@ -44,6 +44,7 @@ struct ExportSetup {
   bool leases = false;  // with changes on the server, those of this process included, seen by inotify
   // With leases: on every file, as where fanotify watches. Only what clients change is noticed.
   bool lease_all = false;
+  std::size_t descriptors_max = 262'144;      // of all clients
   std::function<rpc::PathStats()> path = {};  // what the mount believes of its path; null: all is well
 };
 

@@ -170,6 +170,7 @@ Result<void> Filesystem::take_error(const Asker& asker, OpenFile& file) {
 void Filesystem::flush(Asker asker, Handle handle, std::uint64_t lock_owner, Done<void> done) {
   ++core_.counters.operations;
   const std::shared_ptr<OpenFile> file = files_.find(handle);
+  end_unconfirmed(*file->inode);  // release() comes when the program has gone on
   Done<void> close = [this, asker, file, lock_owner, done = std::move(done)](Result<void> flushed) mutable {
     if (!flushed) {  // given up: what was written under a lock is still on its way
       if (take_locks_of(*file, lock_owner))

@@ -203,7 +203,10 @@ Result<void> Mount::start(Filesystem& filesystem) {
 void Mount::serve() {
   fuse_loop_config* config = fuse_loop_cfg_create();
   // Each thread has its own queue; a reply goes back on the descriptor its request came from.
-  fuse_loop_cfg_set_clone_fd(config, 1);
+  // One descriptor for all threads. libfuse gives an INTERRUPT back (EAGAIN) that it reads before it has
+  // noted the request. The kernel looks for that request among those of the same descriptor, and forgets the
+  // INTERRUPT else.
+  fuse_loop_cfg_set_clone_fd(config, 0);
   fuse_loop_cfg_set_max_threads(config, options_.threads);
   fuse_loop_cfg_set_idle_threads(config, options_.threads);
   fuse_session_loop_mt(session_, config);

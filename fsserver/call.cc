@@ -23,8 +23,13 @@ Result<Call::File> Call::file(std::string_view handle, std::uint64_t open_id, in
   TUSK_ASSIGN(const SharedFd found, node(handle));
   TUSK_ASSIGN(const Status status, status_of(*found));
   TUSK_TRY(check_regular(status));
-  TUSK_ASSIGN(Fd fd, reopen(*found, access));
-  return File{share(std::move(fd)), nullptr};
+  Result<Fd> fd = reopen(*found, access);
+  // A file that was open before a restart. Whoever may write here can set the owner's mode, too: nothing is
+  // granted that the client could not grant itself.
+  if (!fd && fd.error().code == from_errno(EACCES) && open_id != 0 && !attachment_->read_only)
+    fd = exported().reopen_as_owner(*found, status, access);
+  if (!fd) return std::unexpected(std::move(fd).error());
+  return File{share(std::move(*fd)), nullptr};
 }
 
 Result<SharedFd> Call::node_or_open_file(std::string_view handle, std::uint64_t open_id) const {

@@ -97,8 +97,9 @@ class Call {
   [[nodiscard]] Result<SharedFd> node(std::string_view handle) const { return nodes().resolve(handle); }
 
   // Something to read from or write to: the open file, or, when there is no such open file (0, or it was
-  // opened before a restart), the handle's file opened with the kernel's permission check. Regular files
-  // only: EISDIR, ENXIO.
+  // opened before a restart), the handle's file opened with the kernel's permission check. An `open_id` of
+  // before a restart opens a file of whom the server acts as whatever its mode says. Regular files only:
+  // EISDIR, ENXIO.
   struct File {
     SharedFd fd;
     std::shared_ptr<OpenFile> open;  // nullptr: opened for this call

@@ -134,6 +134,14 @@ Result<std::unique_ptr<Daemon>> Daemon::start(ServerConfig config, SandboxWish s
 
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(identity)));
   sandbox.read_write.push_back(daemon->config_.state_dir);
+  if (::geteuid() != 0) {
+    auto rights = OwnerRights::start(sandbox);
+    if (rights)
+      daemon->owner_rights_ = std::move(*rights);
+    else
+      spdlog::info("a restart ends what is open here and what its mode forbids to open: {}",
+                   rights.error().message());
+  }
   daemon->sandbox_ = enter_sandbox(sandbox);  // before any thread is started
   spdlog::info("sandbox: {}", daemon->sandbox_);
   daemon->access_ = std::move(*access);
@@ -229,7 +237,8 @@ Result<std::vector<std::shared_ptr<Export>>> Daemon::open_exports(const std::vec
       opened.push_back(*same);
       continue;
     }
-    auto exported = Export::open(wanted, secret, table_settings(settings.size(), config_.state_dir));
+    auto exported =
+        Export::open(wanted, secret, table_settings(settings.size(), config_.state_dir), owner_rights_);
     if (exported) {
       opened.push_back(std::move(*exported));
       continue;

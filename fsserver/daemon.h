@@ -66,6 +66,7 @@ class Daemon {
   Fd woken_;
   std::atomic<bool> resting_{false};  // without clients: until there is one
   std::shared_ptr<AccessStore> access_;
+  std::shared_ptr<OwnerRights> owner_rights_;  // null: not needed, or not to be had
   std::vector<std::shared_ptr<Export>> exports_;
   std::unique_ptr<FileService> service_;
   std::unique_ptr<rpc::ServerEndpoint> endpoint_;  // last: calls the service

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "fsserver/confined.h"
 #include "proto/rpc/mount_url.h"
 
 namespace tusk::server {
@@ -54,7 +55,8 @@ Result<void> check_export(const ExportSettings& settings) {
 }
 
 Result<std::shared_ptr<Export>> Export::open(ExportSettings settings, const crypto::Secret& handle_secret,
-                                             NodeTableSettings table) {
+                                             NodeTableSettings table,
+                                             std::shared_ptr<OwnerRights> owner_rights) {
   TUSK_ASSIGN(Wanted wanted, wanted_of_this_machine(settings));
   auto nodes = NodeTable::open(std::move(wanted.directory), settings.name, handle_secret, std::move(table));
   if (!nodes) return unusable(settings, settings.path.string() + ": " + nodes.error().message());
@@ -63,8 +65,19 @@ Result<std::shared_ptr<Export>> Export::open(ExportSettings settings, const cryp
   opened->act_as_ = std::move(wanted.act_as);
   opened->owner_ = opened->act_as_ ? *opened->act_as_ : Credentials::own();
   opened->nodes_ = std::move(*nodes);
+  opened->owner_rights_ = std::move(owner_rights);
   opened->settings_ = std::move(settings);
   return opened;
+}
+
+Result<Fd> Export::reopen_as_owner(const Fd& node, const Status& status, int access) const {
+  if (status.stx_uid != owner_uid()) return fail(from_errno(EACCES), "another user's file");
+  if (act_as_) {
+    const ActingAsServer privileged;
+    return reopen(node, access);
+  }
+  if (!owner_rights_) return fail(from_errno(EACCES), "open");
+  return owner_rights_->reopen(node, access);
 }
 
 bool overlap(Export& one, Export& other) {

@@ -11,6 +11,7 @@
 #include "fsserver/acting.h"
 #include "fsserver/fd.h"
 #include "fsserver/node_table.h"
+#include "fsserver/owner_rights.h"
 #include "proto/base/result.h"
 #include "proto/crypto/fingerprint.h"
 #include "proto/crypto/primitives.h"
@@ -48,7 +49,8 @@ class Export {
   // with what to do, for a path that is no directory or cannot be opened, or a user that is none.
   [[nodiscard]] static Result<std::shared_ptr<Export>> open(ExportSettings settings,
                                                             const crypto::Secret& handle_secret,
-                                                            NodeTableSettings table = {});
+                                                            NodeTableSettings table = {},
+                                                            std::shared_ptr<OwnerRights> owner_rights = {});
 
   [[nodiscard]] const ExportSettings& settings() const { return settings_; }
   [[nodiscard]] const std::string& name() const { return settings_.name; }
@@ -62,6 +64,10 @@ class Export {
   // as one user.
   [[nodiscard]] bool can_be_real() const { return !act_as_ && can_act_as_others(); }
 
+  // A regular file of whom the server acts as (an O_PATH descriptor), whatever its mode says. EACCES: it is
+  // another user's, or this server has no way to.
+  [[nodiscard]] Result<Fd> reopen_as_owner(const Fd& node, const Status& status, int access) const;
+
   // False once the exported directory has been removed; says so in the log when that changes.
   [[nodiscard]] bool root_exists();
 
@@ -72,6 +78,7 @@ class Export {
   std::optional<Credentials> act_as_;
   Credentials owner_;
   std::unique_ptr<NodeTable> nodes_;
+  std::shared_ptr<OwnerRights> owner_rights_;  // null: the server is root, or may not
   std::atomic<bool> removal_logged_{false};
 };
 

@@ -52,8 +52,9 @@ Result<SharedFd> to_commit(const Call& call) {
   }
   if (const auto open = call.session().find(request.open_id()); open && open->handle == request.handle())
     return open->fd;
+  const std::uint64_t lost = call.session().find(request.open_id()) ? 0 : request.open_id();
   auto file = call.file(request.handle(), 0, O_RDONLY);
-  if (!file && file.error().code == from_errno(EACCES)) file = call.file(request.handle(), 0, O_WRONLY);
+  if (!file && file.error().code == from_errno(EACCES)) file = call.file(request.handle(), lost, O_WRONLY);
   if (!file) return std::unexpected(std::move(file).error());
   return file->fd;
 }

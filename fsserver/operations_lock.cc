@@ -32,7 +32,7 @@ Result<void> check_may_lock(const Call& call, const schema::LockRequest& request
   const bool known = open && open->handle == request.handle();
   if (call.attachment().read_only || (known && !open->writable()))
     return fail(from_errno(EBADF), "a lock for writing on a file that is not open for writing");
-  if (!known) TUSK_TRY(call.file(request.handle(), 0, O_WRONLY));
+  if (!known) TUSK_TRY(call.file(request.handle(), open ? 0 : request.open_id(), O_WRONLY));
   return {};
 }
 

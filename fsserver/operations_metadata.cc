@@ -23,7 +23,10 @@ Result<void> change_size(Call& call, const Fd& node, const schema::SetAttrReques
   TUSK_ASSIGN(const Status status, status_of(node));
   if (S_ISDIR(status.stx_mode)) return fail(from_errno(EISDIR));
   if (!S_ISREG(status.stx_mode)) return fail(from_errno(EINVAL));
-  if (::truncate(proc_path(node).c_str(), size) != 0) return fail_errno("truncate");
+  if (::truncate(proc_path(node).c_str(), size) == 0) return {};
+  if (errno != EACCES || open || request.open_id() == 0) return fail_errno("truncate");
+  TUSK_ASSIGN(const Call::File file, call.file(request.handle(), request.open_id(), O_WRONLY));
+  if (::ftruncate(file.fd->number(), size) != 0) return fail_errno("truncate");
   return {};
 }
 

@@ -1,6 +1,7 @@
 """Who may do what: rights to mount that end while they are used, what clients make on the server's machine, and what
 other users of either machine can see or bring about."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -91,7 +92,7 @@ class OfLocalUsers(unittest.TestCase):
             (mount.path / "shared").chmod(0o2775)
             for path in (made, chmodded):
                 self.assertEqual(path.stat().st_mode & 0o7777, 0o755, path)
-            run_in(None, ["sync", "-f", mount.path], PROGRAM_SECONDS)
+            run_in(None, ["sync", mount.path], PROGRAM_SECONDS)  # fsync of the directory
             for path in (made, chmodded):
                 self.assertEqual((export / path.name).stat().st_mode & 0o7777, 0o755, path)
             self.assertEqual((export / "shared").stat().st_mode & 0o7777, 0o2775)
@@ -169,6 +170,31 @@ class OfLocalUsers(unittest.TestCase):
         wait_until(lambda: url_file.exists() or server.poll() is not None, END_SECONDS, "the URL")
         self.assertIsNone(server.poll(), (own / "log").read_text())
         return server, url_file.read_text().strip()
+
+    def test_open_files_outlive_a_restart_of_an_ordinary_users_server_whatever_their_modes_say(self):
+        own = self.export(USER)
+        server, url = self.share_as_user(own)
+        if "a user namespace" in (own / "log").read_text():
+            self.skipTest("skipped, because no user may make a namespace here")
+        with Mount(self.wan, url) as mount, contextlib.ExitStack() as files:
+            opened = {}
+            for name, mode, later in (("made-0444", 0o444, None), ("made-0200", 0o200, None), ("chmod-0", 0o644, 0)):
+                opened[name] = os.open(mount.path / name, os.O_RDWR | os.O_CREAT, mode)
+                files.callback(os.close, opened[name])
+                os.write(opened[name], b"a" * 300_000)
+                os.fsync(opened[name])
+                if later is not None:
+                    os.chmod(mount.path / name, later)
+            harness.stop(server)
+            self.share_as_user(own)
+            for name, file in opened.items():
+                with self.subTest(name=name):
+                    os.pwrite(file, b"b" * 100_000, 300_000)
+                    os.fsync(file)
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                    self.assertEqual(os.pread(file, 10, 299_995), b"aaaaabbbbb")
+                    os.ftruncate(file, 300_000)
+                    self.assertEqual((own / "export" / name).read_bytes(), b"a" * 300_000)
 
     def test_a_share_of_an_ordinary_user_serves_from_a_sandbox(self):
         own = self.export(USER)

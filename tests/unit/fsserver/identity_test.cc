@@ -96,6 +96,38 @@ TEST_F(Identity, ActingAsAnotherUserFindsHandlesAgainAllTheSame) {
   EXPECT_EQ(mount.read(file, 0, 0, 9).text(), "x");
 }
 
+// As knfsd has it of a file's owner.
+TEST_F(Identity, AnOpenFileOutlivesARestartWhateverItsModeSays) {
+  constexpr std::uint64_t kOfBefore = 12345;  // an open id of the process that is gone
+  for (const mode_t mode : {0444, 0200, 0}) {
+    const auto path = dir_ / std::to_string(mode);
+    write_file(path, "before");
+    ASSERT_EQ(::chown(path.c_str(), kNobody, static_cast<gid_t>(-1)), 0);
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+  }
+  write_file(dir_ / "roots", "before");
+  ASSERT_EQ(::chmod((dir_ / "roots").c_str(), 0), 0);
+  Server server(dir_.path(), {.act_as = "nobody"});
+  Mount mount(server);
+  Mount reader(server, {.session = std::string(kSessionIdBytes, 'r'), .read_only = true});
+  for (const mode_t mode : {0444, 0200, 0}) {
+    const std::string file = mount.handle(std::to_string(mode));
+    EXPECT_OK(mount.write(file, kOfBefore, 0, "after."));
+    EXPECT_EQ(mount.read(file, kOfBefore, 0, 9).text(), "after.") << mode;
+    EXPECT_OK(mount.commit(file, kOfBefore));
+    schema::Request cut;
+    cut.mutable_setattr()->set_handle(file);
+    cut.mutable_setattr()->set_open_id(kOfBefore);
+    cut.mutable_setattr()->set_size(3);
+    EXPECT_OK(mount.call(cut));
+  }
+  const std::string closed = mount.handle("0");
+  EXPECT_ERROR(mount.write(closed, 0, 0, "x"), err(EACCES));
+  EXPECT_ERROR(mount.open(closed, O_RDWR), err(EACCES));
+  EXPECT_ERROR(reader.read(closed, kOfBefore, 0, 9), err(EACCES));
+  EXPECT_ERROR(mount.write(mount.handle("roots"), kOfBefore, 0, "x"), err(EACCES));
+}
+
 TEST_F(Identity, TheThreadIsRootAgainAfterwards) {
   const Credentials nobody = Credentials::of_user("nobody").value();
   {

@@ -76,6 +76,15 @@ class PublicSuites(unittest.TestCase):
             (folder / "tests" / "generic" / name).write_text(f"_begin_fstest {groups}\n")
         self.assertEqual(self.run_all(), {"xfstests:generic/001": PASSED, "xfstests:generic/003": SKIPPED})
 
+    def test_an_xfstests_that_cannot_begin_on_the_mount_has_failed(self):
+        folder = self.suites / "xfstests"
+        (folder / "tests" / "generic").mkdir(parents=True)
+        (folder / "tests" / "generic" / "001").write_text("_begin_fstest quick\n")
+        (folder / "check").write_text('#!/bin/sh\n[ -z "$AWAY" ] && echo "$1  1s" || exit 1\n')
+        (folder / "check").chmod(0o755)
+        self.places[1].xfstests = ["env", "AWAY=1"]
+        self.assertEqual(self.run_all(), {"xfstests:generic/001": FAILED})
+
     def test_every_impossibility_has_a_reason(self):
         for reason in public_suites.impossible(public_suites.NAMED.read_text().splitlines()).values():
             self.assertGreater(len(reason), 10)

@@ -1,8 +1,10 @@
 #include "fsserver/fair_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 namespace tusk::server {
 namespace {
@@ -69,6 +71,22 @@ void FairQueue::Ring<Member>::clear() {
   for (auto* list : {&new_, &old_}) {
     for (const auto& member : *list) member->account.listed = false;
     list->clear();
+  }
+}
+
+// Flows keep their right, a right keeps its flows that have work, and a task may keep its flow.
+FairQueue::~FairQueue() {
+  std::vector<Task> dropped;
+  for (const auto& [right_name, weak_right] : rights_) {
+    const std::shared_ptr<Right> right = weak_right.lock();
+    if (!right) continue;
+    right->flows.clear();
+    for (const auto& [flow_name, weak_flow] : right->known) {
+      const FlowPointer flow = weak_flow.lock();
+      if (!flow) continue;
+      for (auto& tasks : flow->tasks)
+        std::ranges::move(std::exchange(tasks, {}), std::back_inserter(dropped));
+    }
   }
 }
 

@@ -82,6 +82,12 @@ class FairQueue {
   };
 
  public:
+  FairQueue() = default;
+  FairQueue(const FairQueue&) = delete;
+  FairQueue& operator=(const FairQueue&) = delete;
+  // What waits is never run.
+  ~FairQueue();
+
   // The same one for the same names, as long as somebody holds it.
   [[nodiscard]] FlowPointer flow(const std::string& right, const std::string& session);
 

@@ -42,15 +42,15 @@ void Committer::consider() {
     if (on_its_way_ || (timer_armed_ && !much)) return;
   }
   if (much) return start();
-  start_later();
+  start_later(kAge);
 }
 
-void Committer::start_later() {
+void Committer::start_later(Duration delay) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(timer_armed_, true)) return;
   }
-  scheduler_.post_after(kAge, [this] {
+  scheduler_.post_after(delay, [this] {
     {
       const std::lock_guard lock(mutex_);
       timer_armed_ = false;
@@ -94,11 +94,15 @@ void Committer::arrived(UncommittedChanges::Number upto, const Result<rpc::CallR
     changes_.committed(remote_.verifier_of(reply->message), upto);
   } else {
     result = std::unexpected(reply.error());
-    if (of_an_older_server(reply.error().code)) changes_.give_up();
+    if (of_an_older_server(reply.error().code)) {
+      changes_.give_up();
+      result = {};
+    }
     if (of_the_disk(reply.error().code)) {
       // A second COMMIT would find nothing wrong.
       events_.failed(reply.error());
       changes_.committed(remote_.verifier(), upto);
+      result = {};
     }
   }
   {
@@ -111,20 +115,21 @@ void Committer::arrived(UncommittedChanges::Number upto, const Result<rpc::CallR
   bool waited_for = false;
   {
     const std::lock_guard lock(mutex_);
-    waited_for = reply && !waiters_.empty();
+    waited_for = !waiters_.empty();
   }
+  if (!reply) return start_later(waited_for ? kAgain : kAge);
   if (waited_for) return start();
-  if (!reply) return start_later();
   if (changes_.count() > 0) consider();
 }
 
+// Who waits for the disk waits on while the server is out of reach; who waits for room is not kept that long.
 void Committer::wake(UncommittedChanges::Number upto, const Result<void>& result) {
   std::vector<Done> ready;
   std::vector<std::move_only_function<void()>> room;
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(waiters_, [&](auto& waiter) {
-      if (result && waiter.first > upto) return false;
+      if (result ? waiter.first > upto : result.error().code != ErrorCode::kPeerClosed) return false;
       ready.push_back(std::move(waiter.second));
       return true;
     });

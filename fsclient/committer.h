@@ -21,10 +21,11 @@ class Committer {
  public:
   using Done = std::move_only_function<void(Result<void>)>;
 
-  static constexpr Duration kAge = std::chrono::seconds(5);  // of the oldest change, at most
-  static constexpr ByteCount kBytes = 64ull * 1024 * 1024;   // or so many are kept,
-  static constexpr std::size_t kChanges = 8'192;             // or so many changes
-  static constexpr std::size_t kChangesMax = 65'536;         // the bound
+  static constexpr Duration kAge = std::chrono::seconds(5);    // of the oldest change, at most
+  static constexpr ByteCount kBytes = 64ull * 1024 * 1024;     // or so many are kept,
+  static constexpr std::size_t kChanges = 8'192;               // or so many changes
+  static constexpr std::size_t kChangesMax = 65'536;           // the bound
+  static constexpr Duration kAgain = std::chrono::seconds(1);  // after a COMMIT that failed, for who waits
 
   // `bytes_max`: the bound of the bytes that are kept. All must outlive it.
   Committer(Remote& remote, Scheduler& scheduler, UncommittedChanges& changes, ByteCount bytes_max)
@@ -41,13 +42,14 @@ class Committer {
   [[nodiscard]] bool has_room() const;
   // `then` runs at once, or once there is room.
   void when_room(std::move_only_function<void()> then);
-  // All that was answered until now is on the server's disk.
+  // All that was answered until now is on the server's disk, or its disk failed and `Events::failed` was
+  // told. However long the server is out of reach; kPeerClosed if the mount ends before.
   void commit_all(Done done);
 
  private:
   void consider();
   void start();
-  void start_later();
+  void start_later(Duration delay);
   void arrived(UncommittedChanges::Number upto, const Result<rpc::CallReply>& reply);
   void wake(UncommittedChanges::Number upto, const Result<void>& result);
 

@@ -270,30 +270,31 @@ class Server final : public ControlServer {
   // False when nobody listens any more.
   bool tell_how_far(int fd) const {
     const rpc::ChannelStats path = handlers_.path();
-    const nlohmann::ordered_json line{
-        {"pending_bytes", handlers_.pending()}, {"connected", path.connected}, {"silent", is_silent(path)}};
+    const nlohmann::ordered_json line{{"pending_bytes", handlers_.pending()},
+                                      {"uncommitted", handlers_.uncommitted()},
+                                      {"connected", path.connected},
+                                      {"silent", is_silent(path)}};
     return send_all(fd, text_of(line) + "\n");
   }
 
   void flush(int fd) {
     // Outlives this connection if the other side goes away first.
-    auto flushed = std::make_shared<std::atomic<bool>>(false);
-    handlers_.flush([flushed](const Result<void>&) {
-      *flushed = true;
-      flushed->notify_all();
-    });
+    enum class Flush : std::uint8_t { kRuns, kDone, kFailed };
+    auto flush = std::make_shared<std::atomic<Flush>>(Flush::kRuns);
+    handlers_.flush([flush](const Result<void>& all) { *flush = all ? Flush::kDone : Flush::kFailed; });
     constexpr int kLookMs = 20;
     constexpr int kLooksAtTheEnd = 5;  // the daemon may end because that very flush is done
     int looks_left = kLooksAtTheEnd;
-    for (int waited = 0; !*flushed; waited += kLookMs) {
+    for (int waited = 0; *flush == Flush::kRuns; waited += kLookMs) {
       if (stopping_ && looks_left-- == 0) return;
       if (waited % kProgressMs == 0 && !tell_how_far(fd)) return;
       pollfd gone{.fd = fd, .events = POLLRDHUP};
       if (::poll(&gone, 1, kLookMs) > 0) return;
     }
     const UntoldFailures::Value untold = handlers_.untold();
-    const nlohmann::ordered_json end{{"pending_bytes", 0},
-                                     {"flushed", true},
+    const bool all = *flush == Flush::kDone;
+    const nlohmann::ordered_json end{{"pending_bytes", all ? 0 : handlers_.pending()},
+                                     {"flushed", all},
                                      {"untold", untold.count},
                                      {"untold_last", untold.count > 0 ? untold.last : ""}};
     send_all(fd, text_of(end) + "\n");

@@ -194,8 +194,10 @@ class Filesystem {
   // ---- the mount
   [[nodiscard]] Scheduler& scheduler() { return core_.scheduler; }
   [[nodiscard]] bool server_silent() const { return core_.path.silent(); }
-  // All that programs wrote until now is on the server, or has failed.
+  // All that programs wrote until now is on the server's disk, or has failed. kPeerClosed: the mount ended.
   void flush_all(Done<void> done);
+  // Answered by the server, and not known to be on its disk yet.
+  [[nodiscard]] std::size_t uncommitted_changes() const { return core_.uncommitted.count(); }
   // Of data and of changes that were answered here already.
   [[nodiscard]] ByteCount pending_bytes() const { return std::max(write_behind_.pending(), log_.bytes()); }
   [[nodiscard]] const Counters& counters() const { return core_.counters; }

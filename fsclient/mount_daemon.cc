@@ -131,22 +131,24 @@ IdentityMap identity_map(const MountSettings& settings, const schema::AttachRepl
 // A flush that somebody waits for.
 class Flushed {
  public:
-  void set() {
+  void set(bool all) {
     const std::lock_guard lock(mutex_);
     done_ = true;
+    all_ = all;
     changed_.notify_all();
   }
-  // False if `give_up` became true before.
+  // False if `give_up` became true before, or the flush failed.
   bool wait(const std::atomic<bool>& give_up) {
     std::unique_lock lock(mutex_);
     while (!done_ && !give_up) changed_.wait_for(lock, std::chrono::milliseconds(50));
-    return done_;
+    return all_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
+  bool all_ = false;
 };
 
 // Null: none is wanted, or another mount uses it. A folder that can never be used is the user's mistake.
@@ -225,6 +227,7 @@ class MountedServer {
         settings_.mountpoint,
         {.status = [this] { return status_json(facts_, channel_.stats(), *filesystem_, io::now()); },
          .pending = [this] { return filesystem_->pending_bytes(); },
+         .uncommitted = [this] { return filesystem_->uncommitted_changes(); },
          .path = [this] { return channel_.stats(); },
          .flush = [this](Done<void> done) { filesystem_->flush_all(std::move(done)); },
          .untold = [this] { return filesystem_->untold_failures(); },
@@ -241,7 +244,9 @@ class MountedServer {
   // Until it is unmounted, by whomever; then everything is brought to the server.
   void serve() {
     mount_->wait();
-    if (!flush()) spdlog::error("ended with {} bytes not on the server", filesystem_->pending_bytes());
+    if (!flush())
+      spdlog::error("ended with {} bytes not on the server and {} changes not on its disk",
+                    filesystem_->pending_bytes(), filesystem_->uncommitted_changes());
     const UntoldFailures::Value untold = filesystem_->untold_failures();
     if (untold.count > 0)
       spdlog::error("ended with {} changes that could not be done and nobody was told of; the last: {}",
@@ -249,7 +254,9 @@ class MountedServer {
   }
 
   void end() {
-    if (!flush()) spdlog::warn("not waiting for {} bytes", filesystem_->pending_bytes());
+    if (!flush())
+      spdlog::warn("not waiting for {} bytes and {} changes that are not on the server's disk",
+                   filesystem_->pending_bytes(), filesystem_->uncommitted_changes());
     if (!mount_->serving()) return;
     if (!mount_->unmount(false)) {
       spdlog::warn("{} is in use: it is taken away from its users", settings_.mountpoint.string());
@@ -282,10 +289,10 @@ class MountedServer {
         *disk_scheduler_);
   }
 
-  // Everything that programs wrote is on the server. False if there is no time for that.
+  // Everything that programs wrote is on the server's disk. False if there is no time for that.
   bool flush() {
     const auto flushed = std::make_shared<Flushed>();
-    filesystem_->flush_all([flushed](const Result<void>&) { flushed->set(); });
+    filesystem_->flush_all([flushed](const Result<void>& all) { flushed->set(all.has_value()); });
     return flushed->wait(impatient_);
   }
 

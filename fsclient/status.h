@@ -4,10 +4,11 @@
 // mount, whose server may be out of reach. A connection sends one line and reads the answer to its end:
 //
 //   status   one JSON object, see below
-//   flush    lines {"pending_bytes": N, "connected": true or false, "silent": true or false} about once a
-//            second, the last one when nothing is pending: {"pending_bytes": 0, "flushed": true, "untold": N,
-//            "untold_last": TEXT}: how many changes programs were told are done, could not be done, and
-//            nobody has been told of
+//   flush    lines {"pending_bytes": N, "uncommitted": CHANGES, "connected": true or false, "silent": true or
+//            false} about once a second, the last one when all is on the server's disk: {"pending_bytes": 0,
+//            "flushed": true, "untold": N, "untold_last": TEXT}: how many changes programs were told are
+//            done, could not be done, and nobody has been told of. "flushed" is false if the mount ended
+//            before.
 //   drop     {"lost_bytes": N}; then the mount is taken from its users and the daemon ends, without waiting
 //            for the server
 //   pin PATH, unpin PATH
@@ -117,6 +118,8 @@ class ControlServer {
   struct Handlers {
     std::function<std::string()> status;  // JSON
     std::function<ByteCount()> pending;   // bytes
+    // Changes that may not be on the server's disk.
+    std::function<std::size_t()> uncommitted = [] { return std::size_t{0}; };
     std::function<rpc::ChannelStats()> path;
     std::function<void(Done<void>)> flush;
     std::function<UntoldFailures::Value()> untold;

@@ -41,7 +41,8 @@ bool mounted_by_us(const Place& place) {
 // How far a daemon is with its data.
 struct Standing {
   ByteCount pending = 0;
-  bool in_reach = true;  // the server, as far as one can know
+  std::uint64_t uncommitted = 0;  // changes that may not be on the server's disk
+  bool in_reach = true;           // the server, as far as one can know
   bool flushed = false;
   UntoldFailures::Value untold;  // once it is flushed
 };
@@ -50,6 +51,7 @@ std::optional<Standing> parse_standing(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   return Standing{.pending = json.value("pending_bytes", ByteCount{0}),
+                  .uncommitted = json.value("uncommitted", std::uint64_t{0}),
                   .in_reach = json.value("connected", true) && !json.value("silent", false),
                   .flushed = json.value("flushed", false),
                   .untold = {json.value("untold", std::uint64_t{0}), json.value("untold_last", "")}};
@@ -107,9 +109,11 @@ class FlushReport {
     flushed_ = standing.flushed;
     untold_ = standing.untold;
     const bool first = std::exchange(first_, false);
-    if (flushed_ || standing.pending == 0) return;
+    if (flushed_ || (standing.pending == 0 && standing.uncommitted == 0)) return;
     if (!standing.in_reach)
       tell_out_of_reach(standing);
+    else if (standing.pending == 0)
+      return;
     else if (!first && std::exchange(told_, standing.pending) != standing.pending)
       tell(fmt::format("waiting for {} to reach the server", amount(standing.pending)));
     was_in_reach_ = standing.in_reach;
@@ -121,11 +125,14 @@ class FlushReport {
   void tell_out_of_reach(const Standing& standing) const {
     if (!was_in_reach_) return;  // said before
     const std::string name = place_.string();
-    tell(fmt::format(
-        "the server is out of reach, waiting for it: it does not have {} yet (Ctrl-C leaves {}, tusk "
-        "umount -f {} {} and loses them)",
-        amount(standing.pending), unmounted_ ? "that to the daemon" : name + " mounted", name,
-        unmounted_ ? "ends it" : "unmounts it"));
+    const std::string what = standing.pending > 0
+                                 ? fmt::format("it does not have {} yet", amount(standing.pending))
+                                 : "what it has may not be on its disk yet";
+    tell(
+        fmt::format("the server is out of reach, waiting for it: {} (Ctrl-C leaves {}, tusk umount -f {} {} "
+                    "and may lose that)",
+                    what, unmounted_ ? "that to the daemon" : name + " mounted", name,
+                    unmounted_ ? "ends it" : "unmounts it"));
   }
 
   const Place& place_;

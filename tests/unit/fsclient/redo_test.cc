@@ -179,6 +179,38 @@ TEST_F(PowerCut, AnUnmountWaitsForTheDisk) {
   EXPECT_EQ(server.content("a"), "x");
 }
 
+TEST_F(PowerCut, AnUnmountOutlastsAnOutage) {
+  put("a", 0, "x");
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.has_commit()) return Error{ErrorCode::kTimedOut, "out of reach"};
+    return std::nullopt;
+  };
+  auto answer = new_answer<void>();
+  filesystem->flush_all(into(answer));
+  settle();
+  cut();
+  settle();
+  ASSERT_FALSE(answer->has_value());
+  EXPECT_GT(filesystem->uncommitted_changes(), 0u);
+  server.fault = nullptr;
+  scheduler.advance(Committer::kAge);
+  EXPECT_TRUE(finished(answer));
+  EXPECT_EQ(filesystem->uncommitted_changes(), 0u);
+  server.cut_power();
+  EXPECT_EQ(server.content("a"), "x");
+}
+
+TEST_F(PowerCut, AnUnmountWhoseMountEndsSaysThatTheDiskIsNotReached) {
+  put("a", 0, "x");
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.has_commit()) return Error{ErrorCode::kPeerClosed, "closed"};
+    return std::nullopt;
+  };
+  auto answer = new_answer<void>();
+  filesystem->flush_all(into(answer));
+  EXPECT_FALSE(finished(answer));
+}
+
 TEST_F(PowerCut, ADiskThatFailsIsToldOf) {
   put("a", 0, "x");
   server.fault = [](const schema::Request& request) -> std::optional<Error> {

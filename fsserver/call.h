@@ -75,7 +75,8 @@ class Call {
         locks_(locks),
         leases_(leases),
         boot_id_(boot_id),
-        log_(log) {}
+        log_(log),
+        answered_under_(attachment_->session->answered_under()) {}
 
   [[nodiscard]] const schema::Request& request() const { return incoming_->message(); }
   [[nodiscard]] const std::shared_ptr<rpc::IncomingCall>& incoming() const { return incoming_; }
@@ -92,6 +93,8 @@ class Call {
   // It was answered before the server's machine restarted. nullptr: no such change.
   [[nodiscard]] LogStream* redo() const { return log_ ? log_->redo.get() : nullptr; }
   [[nodiscard]] std::string_view boot_id() const { return boot_id_; }
+  // As it was before the call is carried out.
+  [[nodiscard]] const Commits::Mark& answered_under() const { return answered_under_; }
 
   // The inode of a handle. ESTALE.
   [[nodiscard]] Result<SharedFd> node(std::string_view handle) const { return nodes().resolve(handle); }
@@ -157,6 +160,7 @@ class Call {
   LeaseKeeper& leases_;
   std::string_view boot_id_;
   std::optional<LogTerms> log_;
+  Commits::Mark answered_under_;
   std::vector<std::string> mutated_;
 };
 

@@ -24,7 +24,8 @@ namespace tusk::server {
 namespace {
 
 constexpr Duration kTakingLeasesBackMax = 2s;
-constexpr Duration kStatusEvery = 2s;  // and rights
+constexpr Duration kCommitAtEndMax = 10s;  // else clients make their last changes again
+constexpr Duration kStatusEvery = 2s;      // and rights
 constexpr std::string_view kHandleSecretLabel = "tusk file handles";
 // Descriptors of sockets and watches, and of what the workers have open in passing.
 constexpr std::size_t kDescriptorsOfOwn = 512;
@@ -92,6 +93,7 @@ FileServiceOptions service_options(const ServerConfig& config) {
   options.session_keep = config.limits.session_keep;
   options.lockers_dir = config.state_dir / "lockers";
   options.leasers_dir = config.state_dir / "leasers";
+  options.commits_dir = config.state_dir / "commits";
   options.watch = [wish = config.watch](Export& exported, ChangeWatch::Events events) {
     return start_watching(exported, wish, std::move(events));
   };
@@ -174,11 +176,12 @@ Daemon::~Daemon() {
   if (!idle)
     spdlog::warn("some operations are still running after {} s; not waiting for them",
                  to_seconds(kShutdownMax));
+  const bool committed = idle && service_->commit_everything(kCommitAtEndMax);
   service_->reach_clients_by(nullptr);
   endpoint_.reset();
   status_file_.remove();
   // A thread that hangs in a disk's system call cannot be joined before the disk lets go of it.
-  if (!idle) ::_exit(EXIT_SUCCESS);
+  if (!idle || !committed) ::_exit(EXIT_SUCCESS);
 }
 
 // Tokens open a name, on every server that uses this state: under one name, two directories would open to

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fsserver/acting.h"
+#include "fsserver/commits.h"
 #include "fsserver/fd.h"
 #include "fsserver/node_table.h"
 #include "fsserver/owner_rights.h"
@@ -56,6 +57,11 @@ class Export {
   [[nodiscard]] const std::string& name() const { return settings_.name; }
   [[nodiscard]] NodeTable& nodes() { return *nodes_; }
 
+  // What brings its clients' changes to the disk; an export of the same directory may share it. Set before
+  // the first client.
+  void commit_by(std::shared_ptr<Commits> commits) { commits_ = std::move(commits); }
+  [[nodiscard]] const std::shared_ptr<Commits>& commits() const { return commits_; }
+
   // nullptr: as the server process.
   [[nodiscard]] const Credentials* acts_as() const { return act_as_ ? &*act_as_ : nullptr; }
   [[nodiscard]] uid_t owner_uid() const { return owner_.uid; }
@@ -78,6 +84,7 @@ class Export {
   std::optional<Credentials> act_as_;
   Credentials owner_;
   std::unique_ptr<NodeTable> nodes_;
+  std::shared_ptr<Commits> commits_;
   std::shared_ptr<OwnerRights> owner_rights_;  // null: the server is root, or may not
   std::atomic<bool> removal_logged_{false};
 };

@@ -31,18 +31,10 @@ std::string random_id() {
   return id;
 }
 
-// Stays the same as long as the kernel runs: what was written and not synced is still there.
 std::string kernel_boot_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   return id;
-}
-
-// FNV-1a.
-std::uint64_t verifier_of(std::string_view boot_id) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : boot_id) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return hash != 0 ? hash : 1;
 }
 
 schema::Reply to_reply(const Error& error) {
@@ -66,7 +58,6 @@ SharedBytes held_by(BodyBudget::Reservation reservation, SharedBytes bytes) {
 FileService::FileService(FileServiceOptions options)
     : options_(std::move(options)),
       boot_id_(kernel_boot_id()),
-      write_verifier_(verifier_of(boot_id_)),
       instance_id_(random_id()),
       bodies_(std::make_shared<BodyBudget>(options_.reply_memory_max, kSessionBodyBytesMax)),
       rights_({.sessions = options_.sessions_max,
@@ -76,7 +67,10 @@ FileService::FileService(FileServiceOptions options)
       leases_(options_.leases),
       workers_(options_.workers),
       own_work_(workers_.flow({}, "the server's")) {
-  for (auto& exported : options_.exports) exports_.emplace(exported->name(), exported);
+  for (auto& exported : options_.exports) {
+    exports_.emplace(exported->name(), exported);
+    begin_commits(*exported);
+  }
   options_.exports.clear();
   await_lockers();
   await_leasers();
@@ -494,10 +488,11 @@ void FileService::execute(const Operation& operation, Call& call) {
              : call.redo() != nullptr ? ops::redo(call, operation)
                                       : operation.run(call);
     if (call.rest) return;
+    if (mutates(operation, call.request())) call.session().commits().note_change();
     if (result && (call.log() || call.request().want_exclusive())) tell_exclusive(call);
     // Of entries their LOG tells it.
     if (result && !call.log() && (mutates(operation, call.request()) || call.request().has_commit()))
-      call.reply.set_write_verifier(write_verifier_);
+      call.reply.set_write_verifier(call.answered_under().verifier);
   } catch (const std::bad_alloc&) {
     call.rest = nullptr;
     result = fail(from_errno(ENOMEM));
@@ -526,6 +521,8 @@ std::vector<rpc::ConnectionId> FileService::replace_exports(std::vector<std::sha
   const auto successors = successors_in(replacement);
   {
     const std::lock_guard lock(mutex_);
+    for (const auto& [name, exported] : replacement)
+      if (!exported->commits()) begin_commits(*exported);
     exports_.swap(replacement);
     // Before anybody can change anything by the new settings.
     for (const auto& [before, after] : successors) leases_.replace(*before, after);

@@ -25,6 +25,7 @@
 #include "fsserver/call.h"
 #include "fsserver/change_gate.h"
 #include "fsserver/change_watch.h"
+#include "fsserver/commits.h"
 #include "fsserver/export.h"
 #include "fsserver/lease_grace.h"
 #include "fsserver/lease_keeper.h"
@@ -79,6 +80,9 @@ struct FileServiceOptions {
   Duration lock_grace = kLockGraceDefault;
   // Where it is kept who has leases. Empty: after a crash nobody is waited for.
   std::filesystem::path leasers_dir;
+  // Where it is kept under which verifiers changes were answered. Empty: each process has its own.
+  std::filesystem::path commits_dir;
+  DiskSync disk;
   // Looks after idle things once a second, while there are any. Off: the owner calls housekeep().
   bool own_housekeeping = true;
   // After each mount that has come, on a worker thread; not for its further connections. May be empty.
@@ -137,6 +141,10 @@ class FileService : public rpc::Service {
   // Waits for the running calls; false if they take longer than `at_most`. Calls that come from now on stay
   // without an answer: their clients ask the next server.
   bool drain(Duration at_most);
+
+  // The last step of a clean end: nothing runs any more, and what was changed goes to the disk. False: that
+  // takes longer than `at_most`, and a thread is still at it.
+  [[nodiscard]] bool commit_everything(Duration at_most);
 
   [[nodiscard]] std::vector<ConnectedClient> clients() const;
   [[nodiscard]] std::size_t sessions() const;
@@ -233,7 +241,8 @@ class FileService : public rpc::Service {
   [[nodiscard]] static bool begin_log_once(const Incoming& incoming, LogStream& stream);
   void carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
                      const SharedStream& stream);
-  void finish_log(const Incoming& incoming, Attachment& attachment, LogStream& stream, schema::Reply reply);
+  void finish_log(const Incoming& incoming, Attachment& attachment, LogStream& stream, std::uint64_t verifier,
+                  schema::Reply reply);
 
   void answer_attach(const Incoming& incoming);
   void tell_root(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
@@ -273,6 +282,8 @@ class FileService : public rpc::Service {
   [[nodiscard]] Result<std::shared_ptr<Session>> new_session(const Attachment& attachment,
                                                              const std::string& name,
                                                              std::shared_ptr<ChangeGate> gate);
+  // Before the export has a client.
+  void begin_commits(Export& exported);
   [[nodiscard]] bool holds_nothing(const Session& session) const;
   [[nodiscard]] SessionEntry* entry_of(const Attachment& attachment);
   [[nodiscard]] std::optional<rpc::ConnectionId> note_main(const std::shared_ptr<Attachment>& attachment);
@@ -294,7 +305,6 @@ class FileService : public rpc::Service {
   FileServiceOptions options_;
   std::string boot_id_;
   const std::int64_t began_ns_ = static_cast<std::int64_t>(io::unix_nanoseconds());
-  std::uint64_t write_verifier_;  // stands for it; not 0
   std::string instance_id_;
   std::shared_ptr<BodyBudget> bodies_;
   mutable RightsQuota rights_;                // thread-safe
@@ -317,6 +327,8 @@ class FileService : public rpc::Service {
   std::unordered_map<rpc::ConnectionId, bool> connections_;
   std::unordered_map<rpc::ConnectionId, std::shared_ptr<Attachment>> attachments_;
   std::map<SessionKey, SessionEntry> sessions_;
+  // By the root's handle: they outlive an export that is replaced by one with other settings.
+  std::map<std::string, std::weak_ptr<Commits>> commits_;
   std::uint64_t last_session_ = 0;
   bool leases_possible_ = false;   // clients can be reached
   std::set<std::string> awaited_;  // had locks before the restart; while there are any, there is grace

@@ -2,6 +2,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <future>
+#include <thread>
 
 #include "fsserver/file_service.h"
 #include "proto/base/text.h"
@@ -190,10 +192,6 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
   *root.mutable_attr() = to_attr(status, exported->nodes().root_device());
 
   TUSK_ASSIGN(const bool resumed, join_session(*attachment, request));
-  if (!attachment->read_only && !resumed) {
-    if (auto open = reopen(*exported->nodes().root(), O_RDONLY | O_DIRECTORY))
-      attachment->session->keep_root(std::move(*open));
-  }
   LogTurns& turns = attachment->session->log(0)->turns;
   turns.skip_to(request.log_answered());
   turns.skip_beyond(request.log_answered(), request.log_answered_beyond());
@@ -228,6 +226,7 @@ Result<schema::Reply> FileService::attach(const rpc::IncomingCall& incoming) {
       }
       attachments_[connection] = attachment;
       known->second = true;
+      attachment->session->renew_verifier();
       locks_.mark_away(attachment->session->number(), false);
       superseded = note_main(attachment);
       // With the mutex held: a disconnect that comes now must come after it.
@@ -361,8 +360,41 @@ Result<std::shared_ptr<Session>> FileService::new_session(const Attachment& atta
   SessionShare share{.right = attachment.right,
                      .flow = workers_.flow(attachment.right->right, name),
                      .place = std::move(*place)};
-  return std::make_shared<Session>(++last_session_, name, attachment.exported, std::move(share),
-                                   lockers_.get(), gate ? std::move(gate) : std::make_shared<ChangeGate>());
+  auto session =
+      std::make_shared<Session>(++last_session_, name, attachment.exported, std::move(share), lockers_.get(),
+                                gate ? std::move(gate) : std::make_shared<ChangeGate>());
+  session->commit_by(attachment.exported->commits());
+  return session;
+}
+
+void FileService::begin_commits(Export& exported) {
+  std::erase_if(commits_, [](const auto& item) { return item.second.expired(); });
+  const std::string& root = exported.nodes().root_handle();
+  auto commits = commits_[root].lock();
+  if (!commits) {
+    std::filesystem::path note;
+    if (!options_.commits_dir.empty()) {
+      const auto digest = crypto::sha256(as_byte_span(root));
+      note = options_.commits_dir / crypto::base64url_encode(std::span(digest).first(16));
+    }
+    commits = std::make_shared<Commits>(exported.nodes().root(), note, options_.disk);
+    commits_[root] = commits;
+  }
+  exported.commit_by(std::move(commits));
+}
+
+bool FileService::commit_everything(Duration at_most) {
+  std::vector<std::shared_ptr<Commits>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, exported] : exports_) all.push_back(exported->commits());
+  }
+  std::packaged_task<void()> end([all = std::move(all)] {
+    for (const auto& commits : all) commits->end();
+  });
+  const auto ended = end.get_future();
+  std::thread(std::move(end)).detach();  // a disk that hangs keeps it
+  return ended.wait_for(at_most) == std::future_status::ready;
 }
 
 schema::Reply FileService::welcome(const Attachment& attachment, schema::Node root, bool resumed) const {
@@ -372,7 +404,7 @@ schema::Reply FileService::welcome(const Attachment& attachment, schema::Node ro
   facts.set_read_only(attachment.read_only);
   facts.set_identity_real(attachment.identity_real);
   facts.set_boot_id(boot_id_);
-  facts.set_write_verifier(write_verifier_);
+  facts.set_write_verifier(attachment.session->answered_under().verifier);
   facts.set_instance_id(instance_id_);
   facts.set_resumed(resumed);
   facts.set_attr_lifetime_ms(options_.attr_lifetime_ms);

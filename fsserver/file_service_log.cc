@@ -92,6 +92,7 @@ bool FileService::begin_log_once(const Incoming& incoming, LogStream& stream) {
 void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<Attachment>& attachment,
                                 const SharedStream& stream) {
   const schema::LogRequest& log = incoming->message().log();
+  const std::uint64_t verifier = attachment->session->answered_under().verifier;  // before anything is done
   stream->aliases.forget(log.answered());
   stream->failed_writes.forget(log.answered());
   Result<void> suits = check_log(log, incoming->body().size());
@@ -99,7 +100,7 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
     schema::Reply refused;
     refused.set_error(static_cast<std::uint32_t>(suits.error().code));
     refused.set_message(suits.error().context);
-    return finish_log(incoming, *attachment, *stream, std::move(refused));
+    return finish_log(incoming, *attachment, *stream, verifier, std::move(refused));
   }
   const LogTerms terms{.again = log.redo() != 0 || stream->turns.may_be_done(log.number()),
                        .redo = log.redo() != 0 ? stream : nullptr,
@@ -116,8 +117,8 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
     else
       carry_out(std::move(call), {});
   };
-  const auto done = [this, incoming, attachment, stream](schema::Reply reply) {
-    finish_log(incoming, *attachment, *stream, std::move(reply));
+  const auto done = [this, incoming, attachment, stream, verifier](schema::Reply reply) {
+    finish_log(incoming, *attachment, *stream, verifier, std::move(reply));
   };
   const auto go_on_later = [this, flow = attachment->session->share().flow](WorkerPool::Task rest) {
     workers_.go_on_later(flow, Lane::kData, std::move(rest));
@@ -152,9 +153,9 @@ void FileService::end_exclusive_without_room(const Attachment& attachment) {
 }
 
 void FileService::finish_log(const Incoming& incoming, Attachment& attachment, LogStream& stream,
-                             schema::Reply reply) {
+                             std::uint64_t verifier, schema::Reply reply) {
   const SharedSession session = attachment.session;
-  reply.set_write_verifier(write_verifier_);
+  reply.set_write_verifier(verifier);
   stream.replies.finish(incoming->message().log().number(), reply);
   end_exclusive_without_room(attachment);
   // The LOGs to come may name what this one made, and may meet another process.

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <span>
-#include <sstream>
 
 #include "fsserver/acting.h"
 #include "fsserver/kernel_handle.h"
+#include "fsserver/mount_points.h"
 #include "proto/base/check.h"
 #include "proto/base/shared_bytes.h"
 #include "proto/crypto/base64url.h"
@@ -43,48 +42,11 @@ Result<Fd> open_handle(const Fd& mount, const FileIdentity& identity, int flags)
   return Fd(number);
 }
 
-Result<std::string> path_of(const Fd& fd) {
-  std::string path(PATH_MAX, '\0');
-  const ssize_t length = ::readlink(proc_path(fd).c_str(), path.data(), path.size());
-  if (length < 0) return fail_errno("readlink");
-  path.resize(static_cast<std::size_t>(length));
-  return path;
-}
-
-bool lies_beneath(std::string_view path, std::string_view root) {
-  if (root == "/") return path.starts_with('/');
-  return path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/');
-}
-
-// The kernel writes space, tab, newline and backslash as \\ooo.
-std::string unescape(std::string_view text) {
-  const auto octal = [](char c) { return c >= '0' && c <= '7'; };
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const std::string_view code = text.substr(i, 4);
-    if (code.size() < 4 || code[0] != '\\' || !std::ranges::all_of(code.substr(1), octal)) {
-      plain += text[i];
-      continue;
-    }
-    plain += static_cast<char>((code[1] - '0') << 6 | (code[2] - '0') << 3 | (code[3] - '0'));
-    i += 3;
-  }
-  return plain;
-}
-
-// Where a device is mounted inside `root`, from /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT POINT ...".
+// Where a device is mounted inside `root`.
 Result<std::optional<std::string>> mount_point_beneath(std::uint64_t device, std::string_view root) {
-  const std::string wanted = std::to_string(device >> 32) + ":" + std::to_string(device & 0xffffffffu);
-  std::ifstream mounts("/proc/self/mountinfo");
-  if (!mounts) return fail_errno("/proc/self/mountinfo");
-  for (std::string line; std::getline(mounts, line);) {
-    std::istringstream fields(line);
-    std::string id, parent, number, inner, point;
-    fields >> id >> parent >> number >> inner >> point;
-    point = unescape(point);
-    if (number == wanted && lies_beneath(point, root)) return point;
-  }
-  return std::nullopt;
+  TUSK_ASSIGN(const auto mounts, mount_points_beneath(root));
+  const auto found = std::ranges::find(mounts, device, &MountPoint::device);
+  return found == mounts.end() ? std::nullopt : std::optional(found->path);
 }
 
 }  // namespace

@@ -40,6 +40,29 @@ std::shared_ptr<LogStream> Session::log(std::uint64_t redo) {
   return redo_;
 }
 
+void Session::commit_by(std::shared_ptr<Commits> commits) {
+  commits_ = std::move(commits);
+  const std::lock_guard lock(mutex_);
+  answered_under_ = commits_->mark();
+}
+
+Commits::Mark Session::answered_under() const {
+  const std::lock_guard lock(mutex_);
+  return answered_under_;
+}
+
+void Session::renew_verifier() {
+  const Commits::Mark present = commits_->mark();
+  const std::lock_guard lock(mutex_);
+  if (present.failures > answered_under_.failures) answered_under_ = present;
+}
+
+void Session::note_told() {
+  const Commits::Mark present = commits_->mark();
+  const std::lock_guard lock(mutex_);
+  answered_under_.failures = std::max(answered_under_.failures, present.failures);
+}
+
 void Session::end() {
   ended_ = true;
   if (lockers_ != nullptr) lockers_->remove(name_);

@@ -16,6 +16,7 @@
 #include "fsserver/aliases.h"
 #include "fsserver/attributes.h"
 #include "fsserver/change_gate.h"
+#include "fsserver/commits.h"
 #include "fsserver/export.h"
 #include "fsserver/failed_writes.h"
 #include "fsserver/fd.h"
@@ -96,9 +97,15 @@ class Session {
   // By LogRequest.redo. A redo that is not the newest is nobody's any more: nullptr.
   [[nodiscard]] std::shared_ptr<LogStream> log(std::uint64_t redo);
 
-  // The export's root, open since the session began: by it errors of the disk are heard of (syncfs).
-  void keep_root(Fd root) { root_ = std::move(root); }
-  [[nodiscard]] const Fd& root() const { return root_; }
+  // What brings its changes to the disk; constant once the session has begun.
+  void commit_by(std::shared_ptr<Commits> commits);
+  [[nodiscard]] Commits& commits() const { return *commits_; }
+  // The verifier that its client knows since it attached, and the failures that it has been told.
+  [[nodiscard]] Commits::Mark answered_under() const;
+  // Its client is told the present verifier, if it has not been told every failure.
+  void renew_verifier();
+  // An answer tells all failures until now.
+  void note_told();
 
   // The session is over: a call still running must leave nothing behind that outlives it.
   void end();
@@ -152,13 +159,14 @@ class Session {
   const std::shared_ptr<ChangeGate> gate_;
   ReplyMemory replies_;
   const std::shared_ptr<LogStream> log_ = std::make_shared<LogStream>();
-  Fd root_;  // constant once the session was attached
+  std::shared_ptr<Commits> commits_;
   const LockingSessions* const lockers_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> away_{false};
   std::once_flag noted_;
 
   mutable std::mutex mutex_;
+  Commits::Mark answered_under_;
   std::unordered_map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
   std::unordered_map<FileKey, std::size_t> opens_of_;
   std::uint64_t next_open_id_;

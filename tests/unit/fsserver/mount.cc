@@ -48,6 +48,8 @@ Server::Server(const std::filesystem::path& directory, const ServerSetup& setup)
   options.early_log_bytes_max = setup.early_log_bytes_max;
   options.lockers_dir = setup.lockers_dir;
   options.leasers_dir = setup.leasers_dir;
+  options.commits_dir = setup.commits_dir;
+  options.disk = setup.disk;
   service_ = std::make_unique<FileService>(std::move(options));
 }
 

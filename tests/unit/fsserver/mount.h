@@ -45,6 +45,8 @@ struct ServerSetup {
   LeaseLimits leases = {.room_bytes = 0, .room_files = 0};
   std::filesystem::path lockers_dir;
   std::filesystem::path leasers_dir;
+  std::filesystem::path commits_dir;
+  DiskSync disk;
   bool own_housekeeping = false;
 };
 

@@ -218,14 +218,16 @@ void Filesystem::make_durable(const Asker& asker, const std::shared_ptr<OpenFile
 
 void Filesystem::commit(const Asker& asker, const std::shared_ptr<OpenFile>& file, bool data_only,
                         Done<void> done) {
+  const UncommittedChanges::Number upto = core_.uncommitted.last();
   schema::Request request;
   request.mutable_commit()->set_handle(file->inode->handle());
   request.mutable_commit()->set_open_id(file->open_id);
-  request.mutable_commit()->set_data_only(data_only);
+  // All of the file's changes up to now are then on the disk, and need not be kept.
+  request.mutable_commit()->set_data_only(data_only &&
+                                          !core_.uncommitted.has_attributes(file->inode->handle()));
   // Once only: the server's disk tells an error one time, and a repeat would find nothing wrong.
   remote_.mutate(asker, std::move(request), schema::Reply::kCommit,
-                 [this, file, upto = core_.uncommitted.last(),
-                  done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                 [this, file, upto, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                    if (!reply) return done(std::unexpected(reply.error()));
                    Result<void> safe =
                        note_committed(*file->inode, remote_.verifier_of(reply->message), upto);

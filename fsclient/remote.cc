@@ -79,17 +79,19 @@ void Remote::mutate_with_body(const Asker& asker, rpc::CallRequest call, Kind ex
   const std::uint64_t sequence = begin_mutation();
   identify(asker, call.message);
   const bool synchronous = call.message.has_write() && call.message.write().sync();
-  auto kept = changes_ == nullptr || synchronous || call.message.has_commit()
+  auto kept = changes_ == nullptr || call.message.has_commit()
                   ? nullptr
                   : std::make_unique<schema::Request>(call.message);
   SharedBytes body = kept ? call.body : SharedBytes{};
   call.message.set_sequence(sequence);
   call.message.set_sequence_done(answered_below());
   send(asker, std::move(call), expected, GiveUp::kAfterGrace,
-       [this, sequence, kept = std::move(kept), body = std::move(body),
+       [this, sequence, synchronous, kept = std::move(kept), body = std::move(body),
         done = std::move(done)](Result<rpc::CallReply> reply) mutable {
          end_mutation(sequence);
          if (!reply || !kept) return done(std::move(reply));
+         // It is on the disk, but older changes of the file would be made again over it.
+         if (synchronous && !changes_->has_any(kept->write().handle())) return done(std::move(reply));
          keep(std::move(*kept), reply->message, std::move(body));
          if (has_room()) return done(std::move(reply));
          room_.when_there(

@@ -61,6 +61,36 @@ void become_placed(Request& request, const schema::WriteReply& reply) {
   request.set_made_at_ns(mtime_ns(reply.attr()));
 }
 
+// Whose bytes or attributes it changes; null: those of none, but names.
+const std::string* changed_handle(const UncommittedChange& change) {
+  if (!change.request) return nullptr;
+  const Request& request = *change.request;
+  switch (request.operation_case()) {
+    case Request::kSetattr:
+      return &request.setattr().handle();
+    case Request::kWrite:
+      return &request.write().handle();
+    case Request::kAllocate:
+      return &request.allocate().handle();
+    case Request::kCopyRange:
+      return &request.copy_range().target();
+    case Request::kSetxattr:
+      return &request.setxattr().handle();
+    case Request::kRemovexattr:
+      return &request.removexattr().handle();
+    default:
+      return nullptr;
+  }
+}
+
+template <class Index, class Key>
+void take_from(Index& index, const Key& key, std::uint64_t number) {
+  const auto numbers = index.find(key);
+  if (numbers == index.end()) return;
+  numbers->second.erase(number);
+  if (numbers->second.empty()) index.erase(numbers);
+}
+
 bool moves_bytes(const schema::AllocateRequest& allocate) {
   return (allocate.mode() & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE)) != 0;
 }
@@ -134,7 +164,8 @@ void UncommittedChanges::add(UncommittedChange change, std::uint64_t present) {
     if (given_up_) return;
     const Number number = ++last_;
     bytes_ += change.bytes.size();
-    if (change.file) writes_[change.file.get()].push_back(number);
+    if (change.file) writes_[change.file.get()].insert(number);
+    if (const std::string* handle = changed_handle(change)) changes_of_[*handle].insert(number);
     if (!change.made.empty()) made_[change.made] = number;
     changes_.emplace_hint(changes_.end(), number, std::move(change));
   }
@@ -171,9 +202,19 @@ bool UncommittedChanges::has_writes_not_of(std::uint64_t verifier, const Inode& 
   });
 }
 
-bool UncommittedChanges::made(const std::string& handle) const {
+bool UncommittedChanges::has_any(const std::string& handle, const Inode* file) const {
   const std::lock_guard lock(mutex_);
-  return made_.contains(handle);
+  return made_.contains(handle) || changes_of_.contains(handle) || writes_.contains(file);
+}
+
+bool UncommittedChanges::has_attributes(const std::string& handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto numbers = changes_of_.find(handle);
+  if (numbers == changes_of_.end()) return false;
+  return std::ranges::any_of(numbers->second, [&](Number number) {
+    const Request& request = *changes_.at(number).request;
+    return request.has_setattr() || request.has_setxattr() || request.has_removexattr();
+  });
 }
 
 void UncommittedChanges::take(Changes::iterator place, std::vector<Changes::node_type>& taken) {
@@ -181,11 +222,8 @@ void UncommittedChanges::take(Changes::iterator place, std::vector<Changes::node
   bytes_ -= change.bytes.size();
   if (const auto made = made_.find(change.made); made != made_.end() && made->second == place->first)
     made_.erase(made);
-  if (change.file) {
-    const auto numbers = writes_.find(change.file.get());
-    std::erase(numbers->second, place->first);
-    if (numbers->second.empty()) writes_.erase(numbers);
-  }
+  if (change.file) take_from(writes_, change.file.get(), place->first);
+  if (const std::string* handle = changed_handle(change)) take_from(changes_of_, *handle, place->first);
   taken.push_back(changes_.extract(place));
 }
 
@@ -202,9 +240,12 @@ void UncommittedChanges::committed(std::uint64_t verifier, Number upto, const In
                                    const std::string& handle) {
   std::vector<Changes::node_type> taken;
   const std::lock_guard lock(mutex_);
-  const auto numbers = writes_.find(&file);
-  if (numbers == writes_.end() || made_.contains(handle)) return;
-  for (const Number number : std::vector(numbers->second)) {
+  if (made_.contains(handle)) return;
+  std::set<Number> covered;
+  if (const auto numbers = writes_.find(&file); numbers != writes_.end()) covered = numbers->second;
+  if (const auto numbers = changes_of_.find(handle); numbers != changes_of_.end())
+    covered.insert(numbers->second.begin(), numbers->second.end());
+  for (const Number number : covered) {
     const auto change = changes_.find(number);
     if (number <= upto && change->second.verifier == verifier) take(change, taken);
   }
@@ -239,10 +280,12 @@ std::optional<UncommittedChange> UncommittedChanges::take(Number number) {
 void UncommittedChanges::rename(const std::function<void(std::string& handle)>& rename) {
   const std::lock_guard lock(mutex_);
   made_.clear();
+  changes_of_.clear();
   for (auto& [number, change] : changes_) {
     rename(change.made);
     if (!change.made.empty()) made_[change.made] = number;
     if (change.request) rpc::for_each_handle(*change.request, rename);
+    if (const std::string* handle = changed_handle(change)) changes_of_[*handle].insert(number);
   }
 }
 
@@ -252,6 +295,7 @@ void UncommittedChanges::give_up() {
   given_up_ = true;
   gone.swap(changes_);
   writes_.clear();
+  changes_of_.clear();
   made_.clear();
   bytes_ = 0;
 }

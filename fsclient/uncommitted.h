@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -65,13 +66,18 @@ class UncommittedChanges {
   [[nodiscard]] bool has_writes(const Inode& file) const;
   // Some WRITE to the file up to that number was answered under another verifier.
   [[nodiscard]] bool has_writes_not_of(std::uint64_t verifier, const Inode& file, Number upto) const;
-  // The node was made by a change that is kept.
-  [[nodiscard]] bool made(const std::string& handle) const;
+  // Some change is kept that would be made again over a newer one of this file: one of its bytes or
+  // attributes, or what made it. Who has only its handle need not ask for WRITEs that were calls of their
+  // own.
+  [[nodiscard]] bool has_any(const std::string& handle, const Inode* file = nullptr) const;
+  // Some change of the file's attributes is kept, for which a COMMIT of its bytes alone is not enough.
+  [[nodiscard]] bool has_attributes(const std::string& handle) const;
 
   // A COMMIT that was sent after these changes had been answered has been answered under this verifier.
   void committed(std::uint64_t verifier, Number upto);
-  // The same for the bytes of one file. They stay as long as what made the file does: who makes the file
-  // again needs them.
+  // The same for one file: its bytes, size and attributes, but no names. Either all of them go or none, as an
+  // older change that stays would be made again over newer ones that went. They stay as long as what made the
+  // file does: who makes the file again needs them.
   void committed(std::uint64_t verifier, Number upto, const Inode& file, const std::string& handle);
 
   // Those that were answered under another verifier, oldest first.
@@ -94,7 +100,8 @@ class UncommittedChanges {
   std::function<void(const UncommittedChange&)> lost_;
   mutable std::mutex mutex_;
   Changes changes_;
-  std::unordered_map<const Inode*, std::vector<Number>> writes_;  // rising; some may be gone
+  std::unordered_map<const Inode*, std::set<Number>> writes_;     // of the WRITEs to `file`
+  std::unordered_map<std::string, std::set<Number>> changes_of_;  // of the others, by the handle they change
   std::unordered_map<std::string, Number> made_;
   ByteCount bytes_ = 0;
   Number last_ = 0;

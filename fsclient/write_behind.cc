@@ -433,10 +433,11 @@ void WriteBehind::learn_written(Inode& inode, const OutgoingWrite& write, const 
   if (file.data.all_settled() && inode.log.entries == 0) facts_.written_locked(inode);
 }
 
-// Without a copy. What was written through O_SYNC is on the disk, but whoever makes the file again needs it.
+// Without a copy. What was written through O_SYNC is on the disk, but whoever makes older changes of the file
+// again would do so over it.
 void WriteBehind::keep(const std::shared_ptr<Inode>& inode, const OutgoingWrite& write,
                        std::uint64_t verifier) {
-  if (write.writer->synchronous() && !core_.uncommitted.made(inode->handle())) return;
+  if (write.writer->synchronous() && !core_.uncommitted.has_any(inode->handle(), inode.get())) return;
   core_.uncommitted.add({.request = nullptr,
                          .made = {},
                          .file = inode,

@@ -139,6 +139,20 @@ void FakeServer::reach_disk() {
   for (const auto& [name, file] : names_) disk_.files.emplace(file, *file);
 }
 
+void FakeServer::store(const std::shared_ptr<File>& file, bool data_only) {
+  const auto [stored, is_new] = disk_.files.try_emplace(file, *file);
+  if (is_new) {
+    for (const auto& [name, named] : names_)
+      if (named == file) disk_.names[name] = file;
+    return;
+  }
+  stored->second.content = file->content;
+  if (data_only) return;
+  const std::uint32_t links = stored->second.links;
+  stored->second = *file;
+  stored->second.links = links;
+}
+
 void FakeServer::cut_power() {
   names_ = disk_.names;
   std::erase_if(handles_, [this](const auto& known) { return !disk_.files.contains(known.second); });
@@ -267,9 +281,37 @@ Result<rpc::CallReply> FakeServer::write(rpc::CallRequest& request) {
   if (file->content.size() < offset + bytes.size()) file->content.resize(offset + bytes.size());
   file->content.replace(offset, bytes.size(), bytes);
   touch(*file);
+  if (message.write().sync()) store(file, true);
   out.mutable_write()->set_offset(offset);
   *out.mutable_write()->mutable_attr() = attr(*file);
   out.mutable_write()->mutable_attr()->set_change_before(file->change_before);
+  return reply;
+}
+
+// Holes, whose size stays.
+Result<rpc::CallReply> FakeServer::allocate(rpc::CallRequest& request) {
+  const schema::AllocateRequest& message = request.message.allocate();
+  rpc::CallReply reply;
+  TUSK_ASSIGN(const auto file, by_handle(message.handle()));
+  for (ByteCount at = message.offset(); at < message.offset() + message.length(); ++at)
+    if (at < file->content.size()) file->content[at] = '\0';
+  touch(*file);
+  schema::Attr& told = *reply.message.mutable_attr()->mutable_attr();
+  told = attr(*file);
+  told.set_change_before(file->change_before);
+  return reply;
+}
+
+Result<rpc::CallReply> FakeServer::commit(rpc::CallRequest& request) {
+  const schema::CommitRequest& message = request.message.commit();
+  rpc::CallReply reply;
+  if (message.all() || message.handle() == kRoot) {
+    reach_disk();
+  } else {
+    TUSK_ASSIGN(const auto file, by_handle(message.handle()));
+    store(file, message.data_only());
+  }
+  reply.message.mutable_commit()->set_boot_id(boot_id_);
   return reply;
 }
 
@@ -426,9 +468,9 @@ Result<rpc::CallReply> FakeServer::run(rpc::CallRequest& request) {
     case schema::Request::kLog:
       return run_redo(request);
     case schema::Request::kCommit:
-      reach_disk();
-      out.mutable_commit()->set_boot_id(boot_id_);
-      return reply;
+      return commit(request);
+    case schema::Request::kAllocate:
+      return allocate(request);
     case schema::Request::kReaddir:
       return list(request);
     case schema::Request::kWalk: {

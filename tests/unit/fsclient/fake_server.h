@@ -115,12 +115,16 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] Result<rpc::CallReply> make_again(const schema::Request& message);
   [[nodiscard]] Result<rpc::CallReply> remove_again(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> rename_again(rpc::CallRequest& request);
+  // COMMIT of one file, or a WRITE that asked for it: it and its names, as the file systems of Linux do.
+  void store(const std::shared_ptr<File>& file, bool data_only);
   void tell_cover(schema::Reply& reply) const;
   [[nodiscard]] Result<rpc::CallReply> set_attributes(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> open(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> create(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> read(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> write(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> allocate(rpc::CallRequest& request);
+  [[nodiscard]] Result<rpc::CallReply> commit(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> list(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> remove(rpc::CallRequest& request);
   [[nodiscard]] Result<rpc::CallReply> read_files(rpc::CallRequest& request);

@@ -1,4 +1,6 @@
 // The server's machine loses its power: what programs were told is done is done in the end, or they are told.
+#include <linux/falloc.h>
+
 #include "client.h"
 
 namespace tusk::client {
@@ -314,6 +316,96 @@ INSTANTIATE_TEST_SUITE_P(Changes, Histories,
                                          std::vector{0, 4}, std::vector{0, 4, 1}, std::vector{0, 5},
                                          std::vector{0, 5, 1}, std::vector{0, 1, 5}, std::vector{6, 0, 2},
                                          std::vector{6, 0, 2, 0, 2}, std::vector{0, 2, 0, 1, 2, 3, 0}));
+
+// Every order of some changes of one file's bytes, with power cuts and what the disk writes by itself at
+// every place: what fsync or O_SYNC has answered for is there, and so is the rest.
+class ChangesOfAFile : public PowerCut {
+ public:
+  void TestBody() override {}
+
+  void allocate(Handle file, ByteCount offset, ByteCount length) {
+    auto answer = new_answer<void>();
+    filesystem->allocate({}, file, offset, length, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, into(answer));
+    EXPECT_TRUE(finished(answer));
+  }
+  void written(const Answer<std::uint32_t>& answer) { EXPECT_TRUE(finished(answer)); }
+  void with(int flags, const std::function<void(Handle)>& change) {
+    const Handle file = open("a", O_RDWR | flags);
+    change(file);
+    close(file);
+  }
+  std::vector<std::pair<std::string, std::function<void()>>> steps{
+      {"cut", [this] { cut_and_compare(); }},
+      {"write", [this] { with(0, [this](Handle file) { written(write(file, 1, next_bytes())); }); }},
+      {"write far", [this] { with(0, [this](Handle file) { written(write(file, 7, next_bytes())); }); }},
+      {"O_TRUNC", [this] { with(O_TRUNC, [](Handle) {}); }},
+      {"truncate", [this] { set("a", {.size = 2}); }},
+      {"punch", [this] { with(0, [this](Handle file) { allocate(file, 0, 2); }); }},
+      {"append",
+       [this] { with(O_APPEND, [this](Handle file) { written(write(file, 0, next_bytes(), true)); }); }},
+      {"O_SYNC", [this] { with(O_SYNC, [this](Handle file) { written(write(file, 1, next_bytes())); }); }},
+      {"O_SYNC append",
+       [this] {
+         with(O_SYNC | O_APPEND, [this](Handle file) { written(write(file, 0, next_bytes(), true)); });
+       }},
+      {"mtime",
+       [this] {
+         set("a", {.mtime = NewTime(timespec{77, 0})});
+       }},
+      {"fsync", [this] { with(0, [this](Handle file) { EXPECT_TRUE(sync(file)); }); }},
+      {"fdatasync",
+       [this] {
+         with(0, [this](Handle file) {
+           auto answer = new_answer<void>();
+           filesystem->sync({}, file, true, into(answer));
+           EXPECT_TRUE(finished(answer));
+         });
+       }},
+      {"disk", [this] { server.reach_disk(); }},
+  };
+
+  std::string next_bytes() { return std::string(3, next_byte_++); }
+  void cut_and_compare() {
+    const std::string expected = server.content("a");
+    cut();
+    settle();
+    EXPECT_EQ(server.content("a"), expected);
+    EXPECT_EQ(filesystem->untold_failures().count, 0u) << filesystem->untold_failures().last;
+  }
+  void run(const std::vector<std::size_t>& order, bool is_new) {
+    if (!is_new) server.put("a", "0123456789");
+    server.reach_disk();
+    if (is_new) put("a", 0, "0123456789");
+    for (const std::size_t which : order) steps[which].second();
+    cut_and_compare();
+  }
+
+ private:
+  char next_byte_ = 'A';
+};
+
+void try_orders(std::size_t length, std::vector<std::size_t>& order) {
+  for (std::size_t which = 0; which < ChangesOfAFile().steps.size(); ++which) {
+    order.push_back(which);
+    if (order.size() < length) try_orders(length, order);
+    for (const bool is_new : {false, true}) {
+      if (order.size() < length || testing::Test::HasFailure()) continue;
+      ChangesOfAFile changes;
+      std::string text = is_new ? "a new file" : "an old file";
+      for (const std::size_t step : order) text += ", " + changes.steps[step].first;
+      SCOPED_TRACE(text);
+      changes.run(order, is_new);
+    }
+    order.pop_back();
+  }
+}
+
+TEST(OrdersOfChanges, EndAsWithoutACut) {
+  for (const std::size_t length : {1, 2, 3}) {
+    std::vector<std::size_t> order;
+    try_orders(length, order);
+  }
+}
 
 }  // namespace
 }  // namespace tusk::client

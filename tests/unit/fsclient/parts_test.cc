@@ -460,7 +460,7 @@ TEST_F(Control, AFlushTellsWhatItWaitsFor) {
     lines.emplace_back(line);
     if (lines.size() == 1) flush_asked.get_future().get()({});
   }));
-  EXPECT_EQ(lines.front(), R"({"pending_bytes":7,"connected":false,"silent":true})");
+  EXPECT_EQ(lines.front(), R"({"pending_bytes":7,"uncommitted":0,"connected":false,"silent":true})");
   EXPECT_THAT(lines.back(), testing::HasSubstr(R"("untold":0,"untold_last":"")"));
 }
 

@@ -13,6 +13,7 @@ until then, never waited for.
 
 import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import pathlib
@@ -37,6 +38,7 @@ STATUS_SECONDS = 60
 UMOUNT_SECONDS = 60
 KILL_SECONDS = 5
 POLL_SECONDS = 0.01
+HANGS_SECONDS = 870
 
 NETNS_FOLDER = "/var/run/netns"
 FUSE_CONNECTIONS = pathlib.Path("/sys/fs/fuse/connections")
@@ -108,6 +110,8 @@ def main(fuse=False):
     if reason:
         print(reason)
         sys.exit(SKIPPED)
+    # What still runs then is about to be ended by ctest (900 s): the report shall say where it stood.
+    faulthandler.dump_traceback_later(HANGS_SECONDS, repeat=False, exit=False)
     unittest.main(verbosity=2)
 
 

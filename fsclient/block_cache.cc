@@ -83,20 +83,22 @@ BlockCache::Entry BlockCache::take_coldest_to_front(Order& order) {
 
 // What has just been passed is worth more than what nobody has asked for in a long time.
 void BlockCache::trim() {
-  trim(spent_, budget_->cap() / kSpentShare / kBlockSize);
-  trim(useful_, 0);
-  trim(spent_, 0);
+  std::size_t futile = 0;
+  trim(spent_, budget_->cap() / kSpentShare / kBlockSize, futile);
+  trim(useful_, 0, futile);
+  trim(spent_, 0, futile);
 }
 
-void BlockCache::trim(Order& order, Order::size_type left) {
+void BlockCache::trim(Order& order, Order::size_type left, std::size_t& futile) {
   if (!budget_->exceeded()) return;
   const auto there = size(order);
-  for (auto attempts = there - std::min(there, left); attempts > 0 && budget_->exceeded(); --attempts) {
+  for (auto attempts = there - std::min(there, left);
+       attempts > 0 && futile < kFutileMax && budget_->exceeded(); --attempts) {
     const Entry entry = take_coldest_to_front(order);
     const std::shared_ptr<Inode> inode = entry.inode.lock();
     if (!inode) continue;  // it takes its blocks along as it goes
     const std::lock_guard lock(inode->mutex);
-    if (inode->file) inode->file->data.evict(entry.index);
+    if (!inode->file || !inode->file->data.evict(entry.index)) ++futile;
   }
 }
 

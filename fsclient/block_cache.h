@@ -143,9 +143,12 @@ class BlockCache {
   using Order = std::list<Entry>;
   // Of the cap: so much of what was passed stays as long as others can go.
   static constexpr ByteCount kSpentShare = 8;
+  // Looked at by a trim() that could not go: of the rest the next one looks at others.
+  static constexpr std::size_t kFutileMax = 64;
 
   [[nodiscard]] Order& order_of(Position position) { return position->spent ? spent_ : useful_; }
-  void trim(Order& order, Order::size_type left);  // so many of them stay
+  // So many of them stay.
+  void trim(Order& order, Order::size_type left, std::size_t& futile);
   [[nodiscard]] Order::size_type size(const Order& order);
   [[nodiscard]] Entry take_coldest_to_front(Order& order);
 

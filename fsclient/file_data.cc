@@ -10,6 +10,9 @@
 namespace tusk::client {
 namespace {
 
+// What is less of its buffer is copied to be kept: else the bound of what is kept would bound nothing.
+constexpr ByteCount kKeptShare = 2;
+
 // Buffers of small files are multiples of it, as the kernel's pages are.
 constexpr ByteCount kBufferGrain = 4096;
 
@@ -315,7 +318,15 @@ std::optional<OutgoingWrite> FileData::begin_write(std::uint64_t index, ByteCoun
   sending_bytes_ += range.size();
   block.sending = range;
   block.sending_generation = block.dirty_generation;
-  SharedBytes bytes = BlockBuffer::keep(block.buffer, range.begin - extent_of(index).begin, range.size());
+  const ByteCount at = range.begin - extent_of(index).begin;
+  SharedBytes bytes;
+  if (range.size() * kKeptShare > block.buffer->capacity()) {
+    bytes = BlockBuffer::keep(block.buffer, at, range.size());
+  } else {
+    const auto own = std::make_shared<BlockBuffer>(cache_.budget(), range.size());
+    std::memcpy(own->bytes().data(), block.buffer->bytes().data() + at, range.size());
+    bytes = BlockBuffer::keep(own, 0, range.size());
+  }
   return OutgoingWrite{index, range, std::move(bytes), block.writer};
 }
 

@@ -4,7 +4,8 @@
 //  - Bytes from the server fill gaps only: they never overwrite what a program wrote meanwhile.
 //  - Memory is never written while somebody else uses it: a READ on its way into a block, a WRITE on
 //    its way out of it, a reply to the kernel. A writer that meets one of them gets a new buffer.
-//  - Bytes that were sent stay in memory until they are on the server's disk, in the block or beside it.
+//  - Bytes that were sent stay in memory until they are on the server's disk, in the block or beside it; less
+//    than half of a block in a copy, so that they do not hold on to all of it.
 //  - At most one WRITE per block is on its way, so overlapping writes cannot change their order.
 //
 // Pure state: no lock (the Inode's mutex protects it), no calls, no clock.

@@ -163,7 +163,8 @@ void UncommittedChanges::add(UncommittedChange change, std::uint64_t present) {
     const std::lock_guard lock(mutex_);
     if (given_up_) return;
     const Number number = ++last_;
-    bytes_ += change.bytes.size();
+    change.memory = change.bytes.size() + (change.request ? change.request->ByteSizeLong() : 0);
+    bytes_ += change.memory;
     if (change.file) writes_[change.file.get()].insert(number);
     if (const std::string* handle = changed_handle(change)) changes_of_[*handle].insert(number);
     if (!change.made.empty()) made_[change.made] = number;
@@ -219,7 +220,7 @@ bool UncommittedChanges::has_attributes(const std::string& handle) const {
 
 void UncommittedChanges::take(Changes::iterator place, std::vector<Changes::node_type>& taken) {
   const UncommittedChange& change = place->second;
-  bytes_ -= change.bytes.size();
+  bytes_ -= change.memory;
   if (const auto made = made_.find(change.made); made != made_.end() && made->second == place->first)
     made_.erase(made);
   if (change.file) take_from(writes_, change.file.get(), place->first);

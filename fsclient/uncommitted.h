@@ -37,6 +37,7 @@ struct UncommittedChange {
   std::shared_ptr<Inode> file;  // of a WRITE that was a call of its own or an entry of the log
   Interval range;
   SharedBytes bytes;            // of any WRITE
+  ByteCount memory = 0;         // of them and the request; UncommittedChanges counts it
   std::uint64_t verifier = 0;   // under which it was answered
   bool can_be_repeated = true;  // done twice it would have another effect than once
 };

@@ -514,13 +514,14 @@ void Filesystem::commit_directory(const Asker& asker, const std::shared_ptr<Open
   schema::Request request;
   request.mutable_commit()->set_handle(directory->inode->handle());
   request.mutable_commit()->set_directory(true);
-  remote_.ask(asker, std::move(request), schema::Reply::kCommit,
-              [this, directory, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
-                // Of a directory that was removed nothing is left to be made safe.
-                const bool gone = !reply && reply.error().code == from_errno(ESTALE);
-                if (!reply && !gone) return done(std::unexpected(reply.error()));
-                done(take_error(*directory));  // what came to nothing meanwhile, in a redo
-              });
+  // Once only: the server's disk tells an error one time, and a repeat would find nothing wrong.
+  remote_.mutate(asker, std::move(request), schema::Reply::kCommit,
+                 [this, directory, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+                   // Of a directory that was removed nothing is left to be made safe.
+                   const bool gone = !reply && reply.error().code == from_errno(ESTALE);
+                   if (!reply && !gone) return done(std::unexpected(reply.error()));
+                   done(take_error(*directory));  // what came to nothing meanwhile, in a redo
+                 });
 }
 
 Result<void> Filesystem::take_error(OpenDirectory& directory) {

@@ -91,6 +91,11 @@ struct Directory {
   std::uint64_t errors = 0;
   Error last_error;
   UntoldOfDirectory failures;  // since the last such fsync
+  void note_failure(const Error& error, UntoldFailures::Id failure, const UntoldFailures& untold) {
+    ++errors;
+    last_error = error;
+    failures.add(failure, untold);
+  }
 
   // When names here were last changed by this mount or taken back: answers to questions asked before may
   // tell what was before.

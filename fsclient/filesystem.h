@@ -222,6 +222,8 @@ class Filesystem {
 
   // The channel's events, on its network thread.
   void handle_attaching(schema::AttachRequest& request) {
+    trust_->suspend();
+    core_.scheduler.post([this] { core_.loans.handle_suspension(); });
     request.clear_listing_bytes();  // what is known here by then is more
     request.clear_ended_sessions();
     held_locks_.offer(request);
@@ -351,6 +353,24 @@ class Filesystem {
   void after_log(const Asker& asker, Answer done, std::move_only_function<void(Answer)> again) {
     client::after_log(core_, asker, std::move(done), std::move(again));
   }
+  // `then` runs behind what the log holds of the inode now, for questions: what others add to it meanwhile
+  // they do not wait for.
+  template <class Answer>
+  void behind_log(const Asker& asker, const InodePointer& inode, Answer done,
+                  std::move_only_function<void(Answer)> then) {
+    if (!in_log({inode})) return then(std::move(done));
+    after_whole_log<Answer>(core_, asker, std::move(done),
+                            [this, asker, inode, then = std::move(then)](Answer answer) mutable {
+                              Result<void> made;
+                              {
+                                const std::lock_guard lock(inode->mutex);
+                                made = made_locked(*inode);
+                              }
+                              if (!made) return answer(std::unexpected(made.error()));
+                              if (inode->on_server()) return then(std::move(answer));
+                              behind_log(asker, inode, std::move(answer), std::move(then));
+                            });
+  }
 
   // What the server says of a name: null, there is none; and for how long that may be used.
   using NameLearnt = std::pair<InodePointer, Learnt>;
@@ -369,6 +389,9 @@ class Filesystem {
   void give_when_dropped(const std::shared_ptr<PushAnswer>& answer);
   void take_back_all(const std::shared_ptr<PushAnswer>& answer);
 
+  void ask_xattr(const Asker& asker, const InodePointer& inode, std::string name, bool capability,
+                 Done<std::string> done);
+  void ask_xattr_names(const Asker& asker, const InodePointer& inode, Done<std::string> done);
   void ask_statistics(const Asker& asker, const InodePointer& inode, bool keep,
                       Done<schema::StatFsReply> done);
   // True: somebody else changed the bytes, and the kernel is being told to drop its pages.
@@ -441,7 +464,7 @@ class Filesystem {
   // (filesystem_redo.cc).
   void keep_uncommitted();
   void not_redone(const UncommittedChange& change, const Error& error);
-  void tell_not_redone(const std::string& parent, const std::string& name, const Error& error);
+  UntoldFailures::Id tell_not_redone(const std::string& parent, const std::string& name, const Error& error);
   void tell_not_redone(const InodePointer& inode, const Error& error);
   void not_committed(const Error& error);
   void note_changed_on_server(Inode& inode, Interval range, const schema::Attr& attr, const Told& told);

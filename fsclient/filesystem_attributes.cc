@@ -248,9 +248,10 @@ void Filesystem::statistics(Asker asker, NodeId node, Done<schema::StatFsReply> 
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
   if (in_log({*found}))
-    return after_log<Done<schema::StatFsReply>>(
-        asker, std::move(done),
-        [this, asker, node](Done<schema::StatFsReply> then) { statistics(asker, node, std::move(then)); });
+    return behind_log<Done<schema::StatFsReply>>(
+        asker, *found, std::move(done), [this, asker, inode = *found](Done<schema::StatFsReply> then) {
+          ask_statistics(asker, inode, false, std::move(then));
+        });
   const bool covered = core_.foresight.allowed() && ExportStatistics::covers(ino_of(**found));
   if (!covered) return ask_statistics(asker, *found, false, std::move(done));
   std::optional<ExportStatistics::Known> known = statistics_.find(core_.scheduler.now());

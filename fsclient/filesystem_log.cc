@@ -38,13 +38,6 @@ std::string text_of_failure(const std::string& name, const Error& error) {
   return "'" + name + "': what was answered before could not be done: " + error.message();
 }
 
-void note_failure(Directory& directory, const Error& error, UntoldFailures::Id failure,
-                  const UntoldFailures& untold) {
-  ++directory.errors;
-  directory.last_error = error;
-  directory.failures.add(failure, untold);
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- what it rests on
@@ -265,7 +258,7 @@ void Filesystem::not_done(const InodePointer& directory, const std::string& name
   facts_.drop_kernel_names(directory, {name});
   core_.last_error.set(text_of_failure(name, error));
   const std::lock_guard lock(directory->mutex);
-  if (directory->directory) note_failure(*directory->directory, error, failure, core_.untold);
+  if (directory->directory) directory->directory->note_failure(error, failure, core_.untold);
 }
 
 bool Filesystem::never_made(Inode& inode) {
@@ -585,7 +578,7 @@ bool Filesystem::set_attributes_here(const Asker& asker, const InodePointer& ino
     if (inode->log.failed) return;  // which is counted
     if (inode->file) return write_behind_.note_error_locked(*inode, reply.error(), after);
     const UntoldFailures::Id failure = core_.untold.add(text);
-    if (inode->directory) note_failure(*inode->directory, reply.error(), failure, core_.untold);
+    if (inode->directory) inode->directory->note_failure(reply.error(), failure, core_.untold);
   };
   if (!core_.log.append(naming, exclusive, asker, std::move(entry), {}, std::move(answered))) {
     const std::lock_guard lock(inode->mutex);

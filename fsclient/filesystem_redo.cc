@@ -28,16 +28,17 @@ void Filesystem::not_redone(const UncommittedChange& change, const Error& error)
   const schema::Request& request = *change.request;
   if (request.has_make_node()) {
     if (const InodePointer made = core_.inodes.find(change.made)) tell_not_redone(made, told);
-    return tell_not_redone(request.make_node().parent(), request.make_node().name(), told);
+    return void(tell_not_redone(request.make_node().parent(), request.make_node().name(), told));
   }
-  if (request.has_remove()) return tell_not_redone(request.remove().parent(), request.remove().name(), told);
+  if (request.has_remove())
+    return void(tell_not_redone(request.remove().parent(), request.remove().name(), told));
   if (request.has_link())
-    return tell_not_redone(request.link().new_parent(), request.link().new_name(), told);
+    return void(tell_not_redone(request.link().new_parent(), request.link().new_name(), told));
   if (request.has_rename()) {
     const schema::RenameRequest& rename = request.rename();
-    tell_not_redone(rename.new_parent(), rename.new_name(), told);
+    const UntoldFailures::Id failure = tell_not_redone(rename.new_parent(), rename.new_name(), told);
     if (const InodePointer from = core_.inodes.find(rename.old_parent()))
-      names_.changed_somehow(*from, rename.old_name());
+      not_done(from, rename.old_name(), told, failure);
     return;
   }
   std::string handle = request.copy_range().target();
@@ -48,12 +49,15 @@ void Filesystem::not_redone(const UncommittedChange& change, const Error& error)
   (void)core_.untold.add(told.message());
 }
 
-void Filesystem::tell_not_redone(const std::string& parent, const std::string& name, const Error& error) {
+UntoldFailures::Id Filesystem::tell_not_redone(const std::string& parent, const std::string& name,
+                                               const Error& error) {
   const std::string text = "'" + name + "': " + error.message();
   const UntoldFailures::Id failure = core_.untold.add(text);
   if (const InodePointer directory = core_.inodes.find(parent))
-    return not_done(directory, name, error, failure);
-  core_.last_error.set(text);
+    not_done(directory, name, error, failure);
+  else
+    core_.last_error.set(text);
+  return failure;
 }
 
 void Filesystem::tell_not_redone(const InodePointer& inode, const Error& error) {
@@ -66,7 +70,8 @@ void Filesystem::tell_not_redone(const InodePointer& inode, const Error& error) 
     return write_behind_.note_error_locked(*inode, error, after);
   }
   const std::string text = "'" + inode->name + "': " + error.message();
-  (void)core_.untold.add(text);
+  const UntoldFailures::Id failure = core_.untold.add(text);
+  if (inode->directory) inode->directory->note_failure(error, failure, core_.untold);
   core_.last_error.set(text, after, true);
 }
 

@@ -62,13 +62,19 @@ void Filesystem::xattr(Asker asker, NodeId node, std::string name, Done<std::str
     absent = inode->file && inode->file->capability_absent;
   }
   if (absent) return done(fail(from_errno(ENODATA), "getxattr"));
-  if (in_log({inode}))
-    return after_log<Done<std::string>>(
-        asker, std::move(done),
-        [this, asker, node, name](Done<std::string> then) { xattr(asker, node, name, std::move(then)); });
+  behind_log<Done<std::string>>(
+      asker, inode, std::move(done),
+      [this, asker, inode, name = std::move(name), capability](Done<std::string> then) mutable {
+        ask_xattr(asker, inode, std::move(name), capability, std::move(then));
+      });
+}
+
+void Filesystem::ask_xattr(const Asker& asker, const InodePointer& inode, std::string name, bool capability,
+                           Done<std::string> done) {
+  if (known_without_xattrs(*inode)) return done(fail(from_errno(ENODATA), "getxattr"));  // by now
   schema::Request request;
   request.mutable_getxattr()->set_handle(inode->handle());
-  request.mutable_getxattr()->set_name(name);
+  request.mutable_getxattr()->set_name(std::move(name));
   remote_.ask(asker, std::move(request), schema::Reply::kXattr,
               [inode, capability, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (reply) return done(std::move(*reply->message.mutable_xattr()->mutable_value()));
@@ -86,14 +92,18 @@ void Filesystem::list_xattrs(Asker asker, NodeId node, Done<std::string> done) {
   const Result<InodePointer> found = inode_of(node);
   if (!found) return done(std::unexpected(found.error()));
   if (known_without_xattrs(**found)) return done(std::string());
-  if (in_log({*found}))
-    return after_log<Done<std::string>>(asker, std::move(done), [this, asker, node](Done<std::string> then) {
-      list_xattrs(asker, node, std::move(then));
-    });
+  behind_log<Done<std::string>>(asker, *found, std::move(done),
+                                [this, asker, inode = *found](Done<std::string> then) mutable {
+                                  ask_xattr_names(asker, inode, std::move(then));
+                                });
+}
+
+void Filesystem::ask_xattr_names(const Asker& asker, const InodePointer& inode, Done<std::string> done) {
+  if (known_without_xattrs(*inode)) return done(std::string());
   schema::Request request;
-  request.mutable_listxattr()->set_handle((*found)->handle());
+  request.mutable_listxattr()->set_handle(inode->handle());
   remote_.ask(asker, std::move(request), schema::Reply::kXattr,
-              [this, inode = *found, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
+              [this, inode, done = std::move(done)](Result<rpc::CallReply> reply) mutable {
                 if (!reply && gone_with_its_attributes(*inode, reply.error())) return done(std::string());
                 if (!reply) return done(std::unexpected(reply.error()));
                 done(for_us(reply->message.xattr().value(), options_.identity));

@@ -57,6 +57,7 @@ void Redo::handle_attached(bool resumed) {
     logs_ = in_flight_ = 0;
     aliases_.clear();
     removed_.clear();
+    replaced_.clear();
     linked_.clear();
   }
   caller_.hold_calls();
@@ -67,10 +68,12 @@ void Redo::handle_attached(bool resumed) {
 void Redo::begin(std::uint64_t epoch) {
   for (const Number number : look_ahead(epoch))
     fail(number, {from_errno(EIO), "done twice it would have another effect than once"});
-  const std::lock_guard lock(mutex_);
-  if (epoch != epoch_) return;
-  std::ranges::reverse(left_);
-  send_more();
+  {
+    const std::lock_guard lock(mutex_);
+    if (epoch != epoch_) return;
+    std::ranges::reverse(left_);
+  }
+  send_more(epoch);
 }
 
 // Returns what cannot be repeated.
@@ -88,9 +91,11 @@ std::vector<Redo::Number> Redo::look_ahead(std::uint64_t epoch) {
       }
       if (change.request->has_link()) linked_.insert(change.request->link().handle());
       if (change.request->has_rename() && change.request->rename().flags() == 0)
-        removed_.insert(change.request->rename().replaced());
+        replaced_.insert(change.request->rename().replaced());
     });
+  replaced_.erase("");
   removed_.erase("");
+  removed_.insert(replaced_.begin(), replaced_.end());
   return once_only;
 }
 
@@ -106,7 +111,11 @@ void Redo::add_entry(Batch& batch, Number number) {
     if (entry.has_rename() && removed_.contains(entry.rename().expected()))
       entry.set_node(entry.rename().expected());
     rpc::for_each_handle(entry, [this](std::string& handle) {
-      if (const auto alias = aliases_.find(handle); alias != aliases_.end()) handle = alias->second;
+      if (const auto alias = aliases_.find(handle); alias != aliases_.end()) {
+        handle = alias->second;
+      } else if (const auto made = remade_.find(handle); made != remade_.end()) {
+        handle = made->second;  // by LOGs before the server process restarted
+      }
     });
     if (change.made.empty()) return;
     entry.set_alias(core_.log.next_name());
@@ -136,7 +145,8 @@ Redo::Batch Redo::next_batch() {
   return batch;
 }
 
-void Redo::send_more() {
+std::vector<Redo::Batch> Redo::next_batches() {
+  std::vector<Batch> batches;
   while (in_flight_ < kInFlightMax && !left_.empty()) {
     Batch batch = next_batch();
     if (batch.numbers.empty()) continue;
@@ -150,11 +160,24 @@ void Redo::send_more() {
     batch.call.priority = rpc::Priority::kBulk;
     batch.call.outlives_outages = true;
     batch.call.ahead = true;
-    core_.remote.transfer(std::move(batch.call), schema::Reply::kLog,
-                          [this, epoch = epoch_, numbers = std::move(batch.numbers)](
-                              Result<rpc::CallReply> reply) { arrived(epoch, numbers, std::move(reply)); });
+    batches.push_back(std::move(batch));
   }
-  if (in_flight_ == 0 && left_.empty()) finish();
+  return batches;
+}
+
+void Redo::send_more(std::uint64_t epoch) {
+  std::vector<Batch> batches;
+  {
+    const std::lock_guard lock(mutex_);
+    if (epoch != epoch_) return;
+    batches = next_batches();
+    if (in_flight_ == 0 && left_.empty()) finish();
+  }
+  for (Batch& batch : batches)
+    core_.remote.transfer(std::move(batch.call), schema::Reply::kLog,
+                          [this, epoch, numbers = std::move(batch.numbers)](Result<rpc::CallReply> reply) {
+                            arrived(epoch, numbers, std::move(reply));
+                          });
 }
 
 void Redo::arrived(std::uint64_t epoch, const std::vector<Number>& numbers, Result<rpc::CallReply> reply) {
@@ -179,10 +202,12 @@ void Redo::arrived(std::uint64_t epoch, const std::vector<Number>& numbers, Resu
     else
       take_in(numbers[i], std::move(answer));
   }
-  const std::lock_guard lock(mutex_);
-  if (epoch != epoch_) return;
-  --in_flight_;
-  send_more();
+  {
+    const std::lock_guard lock(mutex_);
+    if (epoch != epoch_) return;
+    --in_flight_;
+  }
+  send_more(epoch);
 }
 
 void Redo::take_in(Number number, const Result<schema::Reply>& reply) {
@@ -196,7 +221,7 @@ void Redo::take_in(Number number, const Result<schema::Reply>& reply) {
   const std::string& now = reply->node().node().handle();
   if (now.empty() || now == before) return;
   const std::lock_guard lock(mutex_);
-  remade_.emplace_back(before, now);
+  remade_[before] = now;
 }
 
 // What is gone in the end nobody misses.
@@ -211,9 +236,10 @@ bool Redo::unwanted(const UncommittedChange& change, const Error& error) const {
   if (!inode) return removed && !linked_.contains(node);
   const std::lock_guard lock(inode->mutex);
   if (!inode->attributes.known()) return removed && !linked_.contains(node);
-  const auto links = inode->attributes.value().nlink;  // of who was replaced the server has not told them
+  const auto links = inode->attributes.value().nlink;
   if (links == 0) return removed || error.code == from_errno(ESTALE);
-  return removed && links == 1 && !linked_.contains(node);
+  // Of who was replaced the server has not told the links; of who was removed it has.
+  return replaced_.contains(node) && links == 1 && !linked_.contains(node);
 }
 
 void Redo::fail(Number number, const Error& error) {
@@ -237,15 +263,15 @@ void Redo::finish() {
       const std::lock_guard lock(inode->mutex);
       if (inode->log.shown_ino == 0) inode->log.shown_ino = inode->attributes.value().ino;
     }
-    for (auto& [first, latest] : other_now_)
-      if (latest == before) latest = now;
+    other_now_.erase(now);  // so that no way through them goes round
     other_now_[before] = now;
   }
   remade_.clear();
   if (!others) return caller_.release_calls(nullptr);
   const auto handles = std::make_shared<const std::unordered_map<std::string, std::string>>(other_now_);
   const auto rename = [handles](std::string& handle) {
-    if (const auto other = handles->find(handle); other != handles->end()) handle = other->second;
+    for (auto other = handles->find(handle); other != handles->end(); other = handles->find(handle))
+      handle = other->second;
   };
   core_.uncommitted.rename(rename);
   caller_.release_calls([rename](schema::Request& request) { for_each_handle_of_call(request, rename); });

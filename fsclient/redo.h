@@ -51,10 +51,13 @@ class Redo {
 
   void begin(std::uint64_t epoch);
   [[nodiscard]] std::vector<Number> look_ahead(std::uint64_t epoch);
+  // Sends what may be on its way by now; nothing is left: ends the redo. With no lock held: a channel that is
+  // closed refuses at once.
+  void send_more(std::uint64_t epoch);
   // With mutex_ held:
+  [[nodiscard]] std::vector<Batch> next_batches();
   [[nodiscard]] Batch next_batch();
   void add_entry(Batch& batch, Number number);
-  void send_more();
   void finish();
   [[nodiscard]] bool unwanted(const UncommittedChange& change, const Error& error) const;
 
@@ -72,11 +75,12 @@ class Redo {
   std::vector<Number> left_;  // the next one last
   std::uint64_t logs_ = 0;    // sent in this epoch
   std::size_t in_flight_ = 0;
-  std::unordered_map<std::string, std::string> aliases_;     // of nodes that are made again, by their handles
-  std::unordered_set<std::string> linked_;                   // nodes that a change has given a further name
-  std::unordered_set<std::string> removed_;                  // nodes that a later change removes
-  std::unordered_map<std::string, std::string> other_now_;   // handles, since the mount
-  std::vector<std::pair<std::string, std::string>> remade_;  // the same, in this epoch
+  std::unordered_map<std::string, std::string> aliases_;    // of nodes that are made again, by their handles
+  std::unordered_set<std::string> linked_;                  // nodes that a change has given a further name
+  std::unordered_set<std::string> removed_;                 // nodes that a later change removes
+  std::unordered_set<std::string> replaced_;                // of these, those that a RENAME does
+  std::unordered_map<std::string, std::string> other_now_;  // handles since the mount: from one to the next
+  std::unordered_map<std::string, std::string> remade_;     // the same in this redo, however often it began
 };
 
 }  // namespace tusk::client

@@ -104,6 +104,10 @@ std::uint64_t FakeServer::seen(schema::Request::OperationCase kind) const {
 rpc::CallId FakeServer::call(rpc::CallRequest request, rpc::Completion done) {
   ++seen_[request.message.operation_case()];
   const rpc::CallId id(next_call_++);
+  if (closed) {
+    done(fail(ErrorCode::kPeerClosed, "closed"));
+    return id;
+  }
   const bool aside = request.message.commit().all() && !show_commits;
   auto& calls = holds_ && !request.ahead ? held_ : aside ? commits_ : waiting_;
   calls.push_back({id, std::move(request), std::move(done)});

@@ -48,6 +48,11 @@ class FakeServer final : public rpc::Caller {
   [[nodiscard]] const std::string& content(const std::string& name) const { return names_.at(name)->content; }
   [[nodiscard]] bool has(const std::string& name) const { return names_.contains(name); }
   [[nodiscard]] std::size_t open_files() const { return open_.size(); }
+  // Another name for it.
+  void link(const std::string& name, const std::string& other) {
+    names_[other] = names_.at(name);
+    ++names_.at(name)->links;
+  }
   void restart_machine() { boot_id_ += "'"; }
   // The machine's power is cut: all is as it was when the last COMMIT was answered (or the server was made).
   void cut_power();
@@ -72,6 +77,9 @@ class FakeServer final : public rpc::Caller {
 
   // What becomes of a call instead of an answer.
   std::function<std::optional<Error>(const schema::Request&)> fault;
+
+  // Every call is refused at once, on the thread of the caller: the channel is closed.
+  bool closed = false;
 
   // COMMITs of all are among those that wait; else they are answered when all are.
   bool show_commits = false;

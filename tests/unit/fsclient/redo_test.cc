@@ -46,11 +46,20 @@ class PowerCut : public Client {
   }
   Result<void> sync_root() {
     const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
-    auto answer = new_answer<void>();
-    filesystem->sync_directory({}, directory, into(answer));
-    const Result<void> synced = finished(answer);
+    const Result<void> synced = sync_directory(directory);
     filesystem->close_directory(directory);
     return synced;
+  }
+  Result<void> sync_directory(Handle directory) {
+    auto answer = new_answer<void>();
+    filesystem->sync_directory({}, directory, into(answer));
+    return finished(answer);
+  }
+  void refuse(schema::Request::OperationCase kind) {
+    server.fault = [kind](const schema::Request& request) -> std::optional<Error> {
+      if (request.operation_case() == kind) return Error{from_errno(ENOSPC), "full"};
+      return std::nullopt;
+    };
   }
 };
 
@@ -143,6 +152,114 @@ TEST_F(PowerCut, AnotherOneWhileChangesAreMadeAgain) {
   settle();
   EXPECT_EQ(server.content("a"), "first");
   EXPECT_EQ(server.content("b"), "second");
+}
+
+TEST_F(PowerCut, ARestartOfTheProcessWhileChangesAreMadeAgain) {
+  const std::string content = pattern(3 * kBlockSize);  // more than one LOG
+  put("a", 0, content);
+  cut();
+  scheduler.run();
+  ASSERT_EQ(server.waiting_kinds(), (std::vector{schema::Request::kLog, schema::Request::kLog}));
+  server.answer();
+  server.drop_calls();
+  (void)reattach(server.attached());
+  settle();
+  EXPECT_EQ(server.content("a"), content);
+  EXPECT_EQ(filesystem->untold_failures().count, 0u) << filesystem->untold_failures().last;
+}
+
+TEST_F(PowerCut, AnotherOneBehindARestartOfTheProcess) {
+  const std::string content = pattern(3 * kBlockSize);
+  put("a", 0, content);
+  for (const bool machine : {true, false, true, false}) {
+    if (machine) server.cut_power();
+    (void)reattach(server.attached());
+    scheduler.run();
+    server.answer();
+    server.drop_calls();
+  }
+  (void)reattach(server.attached());
+  settle();
+  EXPECT_EQ(server.content("a"), content);
+  EXPECT_EQ(filesystem->untold_failures().count, 0u) << filesystem->untold_failures().last;
+  const Handle file = open("a");
+  write(file, 0, "goes on");
+  EXPECT_TRUE(sync(file));
+}
+
+TEST_F(PowerCut, AMountThatEndsMeanwhileIsNotHeldUp) {
+  put("a", 0, "x");
+  cut();
+  server.closed = true;
+  scheduler.run();
+  EXPECT_EQ(server.waiting().size(), 0u);
+}
+
+TEST_F(PowerCut, AttributesOfADirectoryThatCannotBeSetAgainAreToldByItsFsync) {
+  server.put_directory("d");
+  server.reach_disk();
+  const Handle directory = filesystem->open_directory({}, lookup("d").node)->handle;
+  set("d", {.mtime = NewTime(timespec{77, 0})});
+  refuse(schema::Request::kSetattr);
+  cut();
+  settle();
+  EXPECT_FALSE(sync_directory(directory));
+  EXPECT_TRUE(sync_directory(directory));  // once
+}
+
+TEST_F(PowerCut, ARenameThatCannotBeMadeAgainIsToldByBothDirectories) {
+  server.put_directory("d");
+  server.put("a", "x");
+  server.reach_disk();
+  const NodeId from = lookup("d").node;
+  const Handle directory = filesystem->open_directory({}, from)->handle;
+  const Handle root = filesystem->open_directory({}, kRootNode)->handle;
+  auto found = new_answer<EntryReply>();
+  filesystem->lookup({}, from, "a", into(found));
+  ASSERT_TRUE(finished(found));
+  auto renamed = new_answer<void>();
+  filesystem->rename({}, from, "a", kRootNode, "b", 0, into(renamed));
+  ASSERT_TRUE(finished(renamed));
+  refuse(schema::Request::kRename);
+  cut();
+  settle();
+  EXPECT_EQ(filesystem->untold_failures().count, 1u);
+  EXPECT_FALSE(sync_directory(directory));
+  EXPECT_FALSE(sync_directory(root));
+}
+
+TEST_F(PowerCut, BytesOfAFileThatKeepsANameAreMissed) {
+  put("a", 0, "before");
+  server.link("a", "b");
+  server.reach_disk();
+  put("a", 0, "after");
+  remove("b");
+  refuse(schema::Request::kWrite);
+  cut();
+  settle();
+  EXPECT_GT(filesystem->untold_failures().count, 0u);
+}
+
+TEST_F(PowerCut, FsyncOfADirectoryIsDoneOnceOnly) {
+  put("a", 0, "x");
+  const Handle directory = filesystem->open_directory({}, kRootNode)->handle;
+  auto answer = new_answer<void>();
+  filesystem->sync_directory({}, directory, into(answer));
+  ASSERT_EQ(server.waiting_kinds(), std::vector{schema::Request::kCommit});
+  EXPECT_NE(server.waiting().front().request.message.sequence(), 0u);
+  EXPECT_TRUE(finished(answer));
+}
+
+TEST(UncommittedMemory, CountsRequests) {
+  UncommittedChanges changes;
+  UncommittedChange change;
+  change.request = std::make_unique<schema::Request>();
+  change.request->mutable_setxattr()->set_value(std::string(64 * kKiB, 'x'));
+  change.verifier = 1;
+  changes.add(std::move(change), 1);
+  EXPECT_GE(changes.bytes(), 64 * kKiB);
+  changes.committed(1, changes.last());
+  EXPECT_EQ(changes.bytes(), 0u);
 }
 
 TEST_F(PowerCut, WhatCannotBeMadeAgainIsToldToWhoHasTheFileOpen) {
@@ -252,6 +369,25 @@ TEST_F(PowerCutInASmallMemory, WritersWaitForTheDisk) {
   cut();
   settle();
   EXPECT_EQ(server.content("a"), content);
+}
+
+TEST_F(PowerCutInASmallMemory, SmallWritesHoldOnToNoWholeBlocks) {
+  const Handle file = create("a");
+  const std::string bytes = pattern(4 * kKiB);
+  for (ByteCount block = 0; block < 64; ++block) {
+    write(file, block * kBlockSize, bytes);
+    scheduler.advance(2 * WriteBehind::kDirtyAge);
+    // Everything is answered but COMMITs.
+    for (std::size_t i = 0; i < server.waiting().size();)
+      server.waiting()[i].request.message.has_commit() ? void(++i) : server.answer(i);
+    scheduler.run();
+  }
+  EXPECT_GE(filesystem->uncommitted_changes(), 64u);
+  EXPECT_LE(filesystem->cache_used(), 4 * kMiB);
+  cut();
+  settle();
+  for (ByteCount block = 0; block < 64; ++block)
+    EXPECT_EQ(server.content("a").substr(block * kBlockSize, bytes.size()), bytes);
 }
 
 // Histories of changes, cut after each of them, with the disk at each place before: what there is in the end

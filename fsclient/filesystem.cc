@@ -156,6 +156,7 @@ void Filesystem::handle_attached(const schema::AttachReply& attached) {
   const bool leases_kept = attached.resumed() && attached.lease_floor() <= trust_->floor();
   if (!attached.resumed()) trust_->forget_leases(core_.scheduler.now());
   take_terms(attached);
+  trust_->resume();
   if (!leases_kept) {
     core_.log.take_back_all();
     take_back_all(nullptr);

@@ -106,6 +106,10 @@ void Loans::watch() {
   call_all_back();
 }
 
+void Loans::handle_suspension() {
+  if (watching_ && trust_.trusted_until() <= scheduler_.now()) call_all_back();
+}
+
 // Directories first: without them nobody gets to the rest, but for those who have one open: they may begin
 // to read it again. Their pages are locked only as long as they are copied from or to.
 void Loans::call_all_back() {

@@ -74,6 +74,9 @@ class Loans {
   // Runs each time that this has come, behind it. To be said before anything is lent.
   void when_ending(std::function<void()> ending) { ending_ = std::move(ending); }
 
+  // Trust in leases may have been suspended: then all that is lent is called back.
+  void handle_suspension();
+
   // The kernel has the attributes, and will have them for so long.
   [[nodiscard]] bool kernel_has(Inode& inode, Duration rest);
 

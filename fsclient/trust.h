@@ -114,6 +114,11 @@ class LeaseTrust final : public Trust {
     floor_ = 0;
   }
 
+  // From an ATTACH on until it is answered: the server may have waited for this mount only up to there, and
+  // carries out what others change. Nothing that was told under a lease is to be used meanwhile.
+  void suspend() { suspended_ = true; }
+  void resume() { suspended_ = false; }
+
   // Whether the fact is under a lease now.
   [[nodiscard]] bool covered(Learnt learnt, TimePoint now) const {
     return lease_remaining(learnt, now) > Duration::zero();
@@ -123,13 +128,13 @@ class LeaseTrust final : public Trust {
   [[nodiscard]] Duration lifetime_of(Fact fact) const { return by_age_.lifetime_of(fact); }
   // The server still waits for us before it lets anybody look at what we have for ourselves.
   [[nodiscard]] bool waited_for(TimePoint now) const {
-    if (!confirmed_) return false;
+    if (!confirmed_ || suspended_) return false;
     const TimePoint confirmed = confirmed_();
     return confirmed != TimePoint::min() && confirmed + exclusive_.load() > now;
   }
   // When facts under leases are not trusted any more, unless the server is heard before.
   [[nodiscard]] TimePoint trusted_until() const {
-    const TimePoint confirmed = confirmed_ ? confirmed_() : TimePoint::min();
+    const TimePoint confirmed = confirmed_ && !suspended_ ? confirmed_() : TimePoint::min();
     return confirmed == TimePoint::min() ? confirmed : confirmed + lease_.load();
   }
   [[nodiscard]] std::uint64_t floor() const { return floor_; }
@@ -141,7 +146,7 @@ class LeaseTrust final : public Trust {
 
  private:
   [[nodiscard]] bool taken_back(Learnt learnt) const {
-    return learnt.lease != 0 && (learnt.lease < floor_ || learnt.at < valid_from_.load());
+    return learnt.lease != 0 && (suspended_ || learnt.lease < floor_ || learnt.at < valid_from_.load());
   }
   [[nodiscard]] Duration lease_remaining(Learnt learnt, TimePoint now) const {
     if (learnt.lease == 0 || taken_back(learnt)) return Duration::zero();
@@ -154,6 +159,7 @@ class LeaseTrust final : public Trust {
   std::atomic<Duration> lease_{Duration::zero()};
   std::atomic<Duration> exclusive_{Duration::zero()};
   std::atomic<std::uint64_t> floor_{0};
+  std::atomic<bool> suspended_{false};
   std::atomic<TimePoint> valid_from_{TimePoint::min()};
 };
 

@@ -63,6 +63,26 @@ TEST_F(Leased, WithoutContactTheyEndWithTheLeaseOfWhatWasLastHeard) {
   EXPECT_EQ(getattrs(), 1u);
 }
 
+// The server waits for a mount that is coming back no longer than until its ATTACH has come.
+TEST_F(Leased, BetweenAnAttachAndItsAnswerNothingIsTrusted) {
+  server.put("a", "x");
+  const NodeId node = lookup("a").node;
+  kernel.attributes.clear();
+  schema::AttachRequest request;
+  filesystem->handle_attaching(request);
+  scheduler.run();
+  EXPECT_THAT(kernel.attributes, testing::Contains(node));
+  auto asked = new_answer<AttributesReply>();
+  filesystem->attributes({}, node, into(asked));
+  EXPECT_EQ(server.waiting_kinds(), std::vector{schema::Request::kGetattr});
+  schema::AttachReply reply = server.attached();
+  reply.set_resumed(true);
+  filesystem->handle_attached(reply);
+  EXPECT_TRUE(finished(asked));
+  EXPECT_TRUE(attributes(node));
+  EXPECT_EQ(getattrs(), 1u) << "and then it is, if the leases still stand";
+}
+
 TEST_F(Leased, AbsenceIsTrustedLikeAnythingElse) {
   EXPECT_EQ(lookup("a").node, NodeId());
   scheduler.advance(1h);

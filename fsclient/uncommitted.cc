@@ -161,8 +161,8 @@ void UncommittedChanges::add(UncommittedChange change, std::uint64_t present) {
   }
   {
     const std::lock_guard lock(mutex_);
-    if (given_up_) return;
     const Number number = ++last_;
+    if (given_up_) return note_unstable(change, number);
     change.memory = change.bytes.size() + (change.request ? change.request->ByteSizeLong() : 0);
     bytes_ += change.memory;
     if (change.file) writes_[change.file.get()].insert(number);
@@ -190,11 +190,12 @@ ByteCount UncommittedChanges::bytes() const {
 
 bool UncommittedChanges::has_writes(const Inode& file) const {
   const std::lock_guard lock(mutex_);
-  return writes_.contains(&file);
+  return writes_.contains(&file) || unstable(file) != nullptr;
 }
 
 bool UncommittedChanges::has_writes_not_of(std::uint64_t verifier, const Inode& file, Number upto) const {
   const std::lock_guard lock(mutex_);
+  if (const Unstable* writes = unstable(file)) return writes->oldest != verifier;
   const auto numbers = writes_.find(&file);
   if (numbers == writes_.end()) return false;
   return std::ranges::any_of(numbers->second, [&](Number number) {
@@ -241,6 +242,10 @@ void UncommittedChanges::committed(std::uint64_t verifier, Number upto, const In
                                    const std::string& handle) {
   std::vector<Changes::node_type> taken;
   const std::lock_guard lock(mutex_);
+  if (const auto writes = unstable_.find(&file); writes != unstable_.end()) {
+    writes->second.oldest = writes->second.newest;
+    if (writes->second.last <= upto) unstable_.erase(writes);
+  }
   if (made_.contains(handle)) return;
   std::set<Number> covered;
   if (const auto numbers = writes_.find(&file); numbers != writes_.end()) covered = numbers->second;
@@ -290,10 +295,28 @@ void UncommittedChanges::rename(const std::function<void(std::string& handle)>& 
   }
 }
 
+void UncommittedChanges::note_unstable(const UncommittedChange& write, Number number) {
+  if (!write.file) return;
+  Unstable& writes = unstable_[write.file.get()];
+  if (writes.file.lock() != write.file) writes = {.file = write.file, .oldest = write.verifier};
+  writes.newest = write.verifier;
+  writes.last = number;
+  if (unstable_.size() <= unstable_max_) return;
+  std::erase_if(unstable_, [](const auto& one) { return one.second.file.expired(); });
+  unstable_max_ = std::max(kUnstableMin, 2 * unstable_.size());
+}
+
+const UncommittedChanges::Unstable* UncommittedChanges::unstable(const Inode& file) const {
+  const auto writes = unstable_.find(&file);
+  if (writes == unstable_.end() || writes->second.file.lock().get() != &file) return nullptr;
+  return &writes->second;
+}
+
 void UncommittedChanges::give_up() {
   Changes gone;  // after the mutex
   const std::lock_guard lock(mutex_);
   given_up_ = true;
+  for (const auto& [number, change] : changes_) note_unstable(change, number);
   gone.swap(changes_);
   writes_.clear();
   changes_of_.clear();

@@ -89,13 +89,25 @@ class UncommittedChanges {
   [[nodiscard]] std::optional<UncommittedChange> take(Number number);
   // Nodes have other handles now.
   void rename(const std::function<void(std::string& handle)>& rename);
-  // Nothing is kept, now and later: this server commits no more than files.
+  // Nothing is kept, now and later: this server commits no more than files. What is known on is which files
+  // have WRITEs that no COMMIT covers, and under which verifier: has_writes() and has_writes_not_of() tell.
   void give_up();
 
  private:
   using Changes = std::map<Number, UncommittedChange>;
   // With mutex_ held. What was kept goes once the mutex is let go.
   void take(Changes::iterator place, std::vector<Changes::node_type>& taken);
+
+  // Of a file of a server that was given up: its WRITEs since the last COMMIT.
+  struct Unstable {
+    std::weak_ptr<Inode> file;
+    std::uint64_t oldest = 0;  // verifiers
+    std::uint64_t newest = 0;
+    Number last = 0;
+  };
+  static constexpr std::size_t kUnstableMin = 1024;  // so many may be of files that are forgotten
+  void note_unstable(const UncommittedChange& write, Number number);
+  [[nodiscard]] const Unstable* unstable(const Inode& file) const;
 
   std::function<void()> added_;
   std::function<void(const UncommittedChange&)> lost_;
@@ -107,6 +119,8 @@ class UncommittedChanges {
   ByteCount bytes_ = 0;
   Number last_ = 0;
   bool given_up_ = false;
+  std::unordered_map<const Inode*, Unstable> unstable_;
+  std::size_t unstable_max_ = kUnstableMin;
 };
 
 }  // namespace tusk::client

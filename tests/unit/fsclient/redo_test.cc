@@ -240,6 +240,31 @@ TEST_F(PowerCut, BytesOfAFileThatKeepsANameAreMissed) {
   EXPECT_GT(filesystem->untold_failures().count, 0u);
 }
 
+TEST_F(PowerCut, WithAServerThatCommitsFilesOnlyFsyncNoticesIt) {
+  server.fault = [](const schema::Request& request) -> std::optional<Error> {
+    if (request.commit().all()) return Error{from_errno(ESTALE), "an older server"};
+    return std::nullopt;
+  };
+  server.put("a", "before");
+  server.reach_disk();
+  const Handle file = open("a");
+  write(file, 0, "lost");
+  EXPECT_TRUE(flush(file));
+  scheduler.advance(
+      Committer::kAge);  // the mount learns what the server cannot do, after this and before the next
+  settle();
+  EXPECT_EQ(filesystem->uncommitted_changes(), 0u);
+  cut();
+  EXPECT_FALSE(sync(file));
+  for (const bool lost : {false, true}) {
+    write(file, 0, "again");
+    EXPECT_TRUE(flush(file));
+    if (lost) cut();
+    EXPECT_EQ(sync(file).has_value(), !lost);
+  }
+  EXPECT_TRUE(sync(file));
+}
+
 TEST_F(PowerCut, FsyncOfADirectoryIsDoneOnceOnly) {
   put("a", 0, "x");
   const Handle directory = filesystem->open_directory({}, kRootNode)->handle;

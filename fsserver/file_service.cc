@@ -259,10 +259,10 @@ void FileService::run(Admitted call) {
     return call.incoming->reply_error(from_errno(EROFS), "the export is read-only");
   const bool once = runs_once_here(*call.operation, call.incoming->message());
   if (once && !begin_once(call)) return;
-  if (changes && !call.attachment->watch)
+  if (changes && !must_ask(*call.attachment))
     return finish_change(std::make_shared<Admitted>(std::move(call)), nullptr);
-  if (!call.attachment->watch) return carry_out(std::move(call), {});
   if (changes) return begin_change(std::move(call));
+  if (!call.attachment->watch) return carry_out(std::move(call), {});
   const auto directories = looked_at(call.incoming->message());
   const bool waits = std::ranges::any_of(directories, [&](std::string_view directory) {
     return leases_.exclusive_of_another(call.attachment->session->number(), directory);
@@ -361,10 +361,10 @@ void FileService::finish_change(const SharedAdmitted& call, const SharedForeseen
   const bool by_log = call->log.has_value();
   // Whatever it ends with: it may have been made in part.
   std::vector<NodeChange> made = foreseen->changes;
-  attachment->watch->begin_own(foreseen->changes);
+  if (attachment->watch) attachment->watch->begin_own(foreseen->changes);
   // Before the answer: whoever asks because of it is told what is good for longer than once.
   carry_out(std::move(*call), [&](const std::vector<std::string>& changed) {
-    attachment->watch->end_own(foreseen->changes);
+    if (attachment->watch) attachment->watch->end_own(foreseen->changes);
     leases_.end_change(foreseen->change);
     // Somebody else has moved the names since they were looked at; or they were not, since nobody else was
     // there, and the answer tells the one who was.
@@ -639,7 +639,7 @@ void FileService::housekeep(TimePoint now) {
 }
 
 void FileService::keep_files(TimePoint now) {
-  std::vector<std::shared_ptr<Session>> ended;  // their files are closed without the mutex
+  std::vector<Ended> ended;  // their files are closed without the mutex
   std::vector<std::shared_ptr<Export>> exports;
   bool new_absence = false;
   std::vector<std::string> too_late;
@@ -660,16 +660,16 @@ void FileService::keep_files(TimePoint now) {
       const Duration leases_last = options_.leases.lease + options_.leases.slack;
       if (grace_ && entry.connections == 0 && now - entry.idle_since >= leases_last)
         trust_nothing.emplace_back(entry.session->name(), grace_->attaches(entry.session->name()));
-      if (over) ended.push_back(std::move(entry.session));
+      if (over) ended.push_back(ended_now(std::move(entry.session)));
       item = over ? sessions_.erase(item) : std::next(item);
     }
     for (const auto& [name, exported] : exports_) exports.push_back(exported);
   }
-  for (const auto& session : ended) end(*session);
+  for (const auto& session : ended) end(session);
   for (const auto& [session, as_of] : trust_nothing) grace_->over(session, as_of);
   if (new_absence) locks_.serve_instead_of_absent();
   for (const std::string& session : too_late) {
-    lockers_->remove(session);
+    lockers_->remove(session, 0);
     stop_awaiting(session);
   }
   look_for_room();

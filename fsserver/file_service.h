@@ -198,6 +198,8 @@ class FileService : public rpc::Service {
   void begin_look(Admitted call, std::span<const std::string_view> directories);
   // The LOOKUP of a directory that somebody else has exclusively: known only by its result.
   [[nodiscard]] static bool has_met_exclusive(const Call& call);
+  // Somebody may trust what a change of this one makes wrong; also where nobody is told leases (any more).
+  [[nodiscard]] bool must_ask(const Attachment& attachment) const;
   // Takes back what others hold of what the call is going to change; then, maybe later, it is carried out.
   void begin_change(Admitted call);
   struct Foreseen {
@@ -275,7 +277,15 @@ class FileService : public rpc::Service {
   void presume_dead(const Attachment& attachment, const schema::AttachRequest& request);
   // False: it is none.
   [[nodiscard]] bool leave_lane(rpc::ConnectionId connection);
-  void end(Session& session);
+  // A session that is not found any more, and how often it had attached when it was taken out: what its name
+  // stands for after that is its successor's.
+  struct Ended {
+    std::shared_ptr<Session> session;
+    std::uint64_t attaches = 0;
+  };
+  // With mutex_ held.
+  [[nodiscard]] Ended ended_now(std::shared_ptr<Session> session) const;
+  void end(const Ended& ended);
 
   // With mutex_ held.
   // `gate`: that of the session whose place it takes; null: of none.

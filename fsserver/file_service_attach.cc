@@ -324,21 +324,22 @@ void FileService::stop_awaiting(const std::string& session) {
 }
 
 Result<bool> FileService::join_session(Attachment& attachment, const schema::AttachRequest& request) {
-  std::shared_ptr<Session> outdated;  // of an export that has been replaced
+  Ended outdated;  // of an export that has been replaced
   bool resumed = true;
   {
     const std::lock_guard lock(mutex_);
     const SessionKey key{request.export_name(), attachment.peer.key, request.session()};
     auto entry = sessions_.find(key);
     if (entry != sessions_.end() && &entry->second.session->exported() != attachment.exported.get()) {
-      outdated = std::move(entry->second.session);
+      outdated = ended_now(std::move(entry->second.session));
       sessions_.erase(entry);
       entry = sessions_.end();
     }
     if (entry == sessions_.end()) {
       const std::string name =
           attachment.peer.key.to_text() + "-" + crypto::base64url_encode(as_byte_span(request.session()));
-      TUSK_ASSIGN(auto session, new_session(attachment, name, outdated ? outdated->gate() : nullptr));
+      TUSK_ASSIGN(auto session,
+                  new_session(attachment, name, outdated.session ? outdated.session->gate() : nullptr));
       entry = sessions_.emplace(key, SessionEntry{.session = std::move(session)}).first;
       resumed = false;
     }
@@ -347,7 +348,7 @@ Result<bool> FileService::join_session(Attachment& attachment, const schema::Att
     locks_.mark_away(entry->second.session->number(), false);
     attachment.session = entry->second.session;
   }
-  if (outdated) end(*outdated);
+  if (outdated.session) end(outdated);
   if (!resumed) something_to_keep();
   return resumed;
 }
@@ -420,19 +421,20 @@ schema::Reply FileService::welcome(const Attachment& attachment, schema::Node ro
 }
 
 void FileService::detach(const rpc::Peer& peer) {
-  std::shared_ptr<Session> session;
+  Ended ended;
   {
     const std::lock_guard lock(mutex_);
     const auto attachment = attachment_of(peer.connection);
     // What ends late does not end what goes on by another connection.
     if (!attachment || is_astray(*attachment)) return;
-    session = attachment->session;
+    const std::shared_ptr<Session> session = attachment->session;
+    ended = ended_now(session);
     spdlog::info("{} '{}' has left '{}'", peer.address, attachment->client_name,
                  attachment->exported->name());
     std::erase_if(attachments_, [&](const auto& item) { return item.second->session == session; });
     std::erase_if(sessions_, [&](const auto& item) { return item.second.session == session; });
   }
-  end(*session);
+  end(ended);
 }
 
 // Only a client's own: the key is part of what a session is found by. Should its mount be alive after all, it
@@ -458,13 +460,23 @@ void FileService::presume_dead(const Attachment& attachment, const schema::Attac
   locks_.serve_instead_of_absent();
 }
 
-void FileService::end(Session& session) {
+FileService::Ended FileService::ended_now(std::shared_ptr<Session> session) const {
+  const std::uint64_t attaches = grace_ ? grace_->attaches(session->name()) : 0;
+  return {.session = std::move(session), .attaches = attaches};
+}
+
+void FileService::end(const Ended& ended) {
+  Session& session = *ended.session;
   session.end();
   leases_.end(session.number());
-  if (grace_) grace_->over(session.name());
+  if (grace_) grace_->over(session.name(), ended.attaches);
   locks_.release_session(session.number());
   locks_.mark_away(session.number(), false);
   something_to_keep();
+}
+
+bool FileService::must_ask(const Attachment& attachment) const {
+  return attachment.watch || leases_.others_than(attachment.session->number());
 }
 
 void FileService::handle_disconnect(const rpc::Peer& peer, bool for_good) {

@@ -67,7 +67,10 @@ void FileService::run_log(const SharedSession& session, const LogTicket& ticket,
   const auto attachment = ticket.attachment.lock();
   const SharedStream stream = ticket.stream.lock();
   const Incoming incoming = ticket.waiting->take();
-  if (!stream) return;  // a redo that was begun anew
+  if (!stream) {  // a redo that was begun anew
+    if (turn == LogTurn::kIts) leases_.note_log(session->number(), LeaseTable::Log::kDone);
+    return;
+  }
   const auto pass = [&] {
     if (turn == LogTurn::kIts) pass_log_turn(session, *stream);
   };
@@ -112,7 +115,7 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
                   .attachment = attachment,
                   .reservation = {},
                   .log = terms};
-    if (attachment->watch && mutates(operation, call.incoming->message()))
+    if (must_ask(*attachment) && mutates(operation, call.incoming->message()))
       begin_change(std::move(call));
     else
       carry_out(std::move(call), {});

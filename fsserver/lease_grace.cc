@@ -2,12 +2,12 @@
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <utility>
-#include <vector>
 
 #include "fsserver/state_file.h"
 #include "proto/io/clock.h"
@@ -16,6 +16,7 @@ namespace tusk::server {
 namespace {
 
 const std::string kBootFile = "boot";
+const std::string kServerPrefix = "server-";
 const std::string kAnybody = "anybody";  // no session's name
 
 std::string boot_id() {
@@ -28,6 +29,14 @@ Duration uptime() {
   timespec time{};
   (void)::clock_gettime(CLOCK_BOOTTIME, &time);
   return std::chrono::seconds(time.tv_sec);
+}
+
+void remove(const std::vector<std::filesystem::path>& notes) {
+  for (const std::filesystem::path& note : notes) {
+    (void)::unlink(note.c_str());
+    const std::filesystem::path folder = note.parent_path();
+    if (folder.filename().string().starts_with(kServerPrefix)) (void)::rmdir(folder.c_str());
+  }
 }
 
 bool store_unsynced(const std::filesystem::path& file, const std::string& content) {
@@ -44,7 +53,40 @@ LeaseGrace::LeaseGrace(std::filesystem::path folder, LeaseKeeper& leases)
       leases_(leases) {
   std::error_code ignored;
   std::filesystem::create_directories(folder_, ignored);
+  begin_own_folder();
   anybody_awaited_ = another_boot_just_before();
+}
+
+// Between making it and locking it, another server may take it for one that was left, and remove it.
+void LeaseGrace::begin_own_folder() {
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    own_ = folder_ / (kServerPrefix + unique_suffix());
+    if (::mkdir(own_.c_str(), 0700) != 0) break;
+    held_ = Fd(::open(own_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held_.valid() && ::flock(held_.number(), LOCK_EX | LOCK_NB) == 0 && is_at(held_, own_)) return;
+  }
+  spdlog::warn("what mounts may trust will not outlive a crash: cannot make {}", own_.string());
+}
+
+std::vector<std::filesystem::path> LeaseGrace::notes_left() const {
+  std::vector<std::filesystem::path> notes;
+  std::error_code ended;
+  for (std::filesystem::directory_iterator item(folder_, ended), end; !ended && item != end;
+       item.increment(ended)) {
+    std::error_code ignored;
+    if (!item->is_directory(ignored)) {  // of a server before there were folders
+      if (item->path().filename() != kBootFile) notes.push_back(item->path());
+      continue;
+    }
+    const Fd folder(::open(item->path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.valid() || ::flock(folder.number(), LOCK_EX | LOCK_NB) != 0) continue;  // its server runs
+    for (std::filesystem::directory_iterator note(item->path(), ignored), last; !ignored && note != last;
+         note.increment(ignored))
+      notes.push_back(note->path());
+    (void)::rmdir(item->path().c_str());  // if it is empty
+  }
+  return notes;
 }
 
 bool LeaseGrace::another_boot_just_before() const {
@@ -60,15 +102,17 @@ bool LeaseGrace::another_boot_just_before() const {
 void LeaseGrace::begin(const std::map<std::string, std::shared_ptr<Export>>& exports,
                        const std::function<SessionNumber()>& new_number) {
   const std::lock_guard lock(mutex_);
-  std::error_code ended;
-  for (std::filesystem::directory_iterator item(folder_, ended), end; !ended && item != end;
-       item.increment(ended)) {
-    const std::string session = item->path().filename();
-    const auto export_name = read_state_file(item->path());
-    if (session == kBootFile || !export_name || !*export_name) continue;
+  for (const std::filesystem::path& note : notes_left()) {
+    const std::string session = note.filename();
+    const auto export_name = read_state_file(note);
+    if (!export_name || !*export_name) continue;
     const auto served = exports.find(**export_name);
-    entries_[session].stored = true;
-    await(session, served == exports.end() ? nullptr : served->second.get(), new_number());
+    auto& of_before = entries_[session].of_before;
+    of_before.push_back(note);
+    // Noted by two that have died: on any export.
+    if (const auto twice = awaited_.find(session); twice != awaited_.end()) leases_.end(twice->second);
+    const bool known = served != exports.end() && of_before.size() == 1;
+    await(session, known ? served->second.get() : nullptr, new_number());
   }
   if (anybody_awaited_) await(kAnybody, nullptr, new_number());
   if (!awaited_.empty())
@@ -97,17 +141,20 @@ void LeaseGrace::attached(const std::string& session, const Export& exported, bo
   {
     const std::lock_guard disk(disk_mutex_);
     bool store = false;
+    std::vector<std::filesystem::path> of_before;
     {
       const std::lock_guard lock(mutex_);
       Entry& entry = entries_[session];
-      ++entry.attaches;
+      entry.attaches = ++attaches_;
+      if (leases || entry.stored) of_before.swap(entry.of_before);
       store = leases && !std::exchange(entry.stored, entry.stored || leases);
       if (const auto item = awaited_.extract(session)) awaited = item.mapped();
       last = awaited && awaited_.empty();
     }
-    if (store && !store_unsynced(folder_ / session, exported.name()))
+    if (store && !store_unsynced(own_ / session, exported.name()))
       spdlog::warn("what a mount may trust will not outlive a crash: cannot write {}",
-                   (folder_ / session).string());
+                   (own_ / session).string());
+    remove(of_before);  // this server's own note has taken their place
   }
   if (awaited) leases_.end(*awaited);
   if (last) spdlog::info("all mounts are back: changes wait no longer");
@@ -120,16 +167,17 @@ std::uint64_t LeaseGrace::attaches(const std::string& session) const {
 }
 
 void LeaseGrace::over(const std::string& session, std::uint64_t as_of) {
+  std::vector<std::filesystem::path> notes;
   const std::lock_guard disk(disk_mutex_);
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(session);
     if (found == entries_.end() || found->second.attaches != as_of || awaited_.contains(session)) return;
-    const bool stored = found->second.stored;
+    notes = std::move(found->second.of_before);
+    if (found->second.stored) notes.push_back(own_ / session);
     entries_.erase(found);
-    if (!stored) return;
   }
-  (void)::unlink((folder_ / session).c_str());
+  remove(notes);
 }
 
 void LeaseGrace::housekeep(TimePoint now) {

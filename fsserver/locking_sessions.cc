@@ -6,14 +6,23 @@
 
 namespace tusk::server {
 
-void LockingSessions::add(const std::string& session, const std::string& export_name) const {
+void LockingSessions::add(const std::string& session, std::uint64_t number, const std::string& export_name) {
+  Part& part = part_of(session);
+  const std::lock_guard lock(part.mutex);
+  part.added[session] = number;
   std::error_code ignored;
   std::filesystem::create_directories(folder_, ignored);
   if (const auto written = write_state_file(folder_ / session, export_name); !written)
     spdlog::warn("locks of a mount will not survive a restart: {}", written.error().message());
 }
 
-void LockingSessions::remove(const std::string& session) const {
+void LockingSessions::remove(const std::string& session, std::uint64_t number) {
+  Part& part = part_of(session);
+  const std::lock_guard lock(part.mutex);
+  if (const auto added = part.added.find(session); added != part.added.end()) {
+    if (added->second != number) return;
+    part.added.erase(added);
+  }
   std::error_code ignored;
   std::filesystem::remove(folder_ / session, ignored);
 }

@@ -18,7 +18,7 @@ std::uint64_t first_open_id() {
 }  // namespace
 
 Session::Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported, SessionShare share,
-                 const LockingSessions* lockers, std::shared_ptr<ChangeGate> gate)
+                 LockingSessions* lockers, std::shared_ptr<ChangeGate> gate)
     : number_(number),
       name_(std::move(name)),
       export_(std::move(exported)),
@@ -65,12 +65,12 @@ void Session::note_told() {
 
 void Session::end() {
   ended_ = true;
-  if (lockers_ != nullptr) lockers_->remove(name_);
+  if (lockers_ != nullptr) lockers_->remove(name_, number_);
 }
 
 void Session::note_locking() {
   if (lockers_ == nullptr) return;
-  std::call_once(noted_, [this] { lockers_->add(name_, export_->name()); });
+  std::call_once(noted_, [this] { lockers_->add(name_, number_, export_->name()); });
 }
 
 void Session::note_reclaimed(const FileKey& file) {

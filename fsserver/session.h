@@ -85,7 +85,7 @@ class Session {
   // `number` is unique in the process, `name` among all sessions there ever are. `lockers`: where it is noted
   // that this session locks; may be null. `gate`: that of the session whose place it takes, or a new one.
   Session(std::uint64_t number, std::string name, std::shared_ptr<Export> exported, SessionShare share,
-          const LockingSessions* lockers, std::shared_ptr<ChangeGate> gate = std::make_shared<ChangeGate>());
+          LockingSessions* lockers, std::shared_ptr<ChangeGate> gate = std::make_shared<ChangeGate>());
 
   [[nodiscard]] std::uint64_t number() const { return number_; }
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -160,7 +160,7 @@ class Session {
   ReplyMemory replies_;
   const std::shared_ptr<LogStream> log_ = std::make_shared<LogStream>();
   std::shared_ptr<Commits> commits_;
-  const LockingSessions* const lockers_;
+  LockingSessions* const lockers_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> away_{false};
   std::once_flag noted_;

@@ -189,8 +189,7 @@ TEST(SyncOfFileSystems, FindsWhatIsMountedInside) {
     const auto mounts = mount_points_beneath(*path);
     ASSERT_TRUE(mounts);
     std::vector<std::string> found;
-    for (const MountPoint& mount : *mounts)
-      found.push_back(mount.type + ' ' + mount.path);
+    for (const MountPoint& mount : *mounts) found.push_back(mount.type + ' ' + mount.path);
     EXPECT_THAT(found, ElementsAre("tmpfs " + films.string()));
     EXPECT_TRUE(sync_file_systems(root));
   }

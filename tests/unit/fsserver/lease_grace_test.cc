@@ -30,7 +30,13 @@ class LeasesAcrossARestart : public testing::Test {
     pushes.answer_all();
   }
 
+  // The next process, while the one before goes on: it finds what a crash would have left, without its locks.
   Server& start() {
+    const auto before = setup.leasers_dir;
+    setup.leasers_dir = state.path() / std::to_string(servers.size());
+    if (std::filesystem::exists(before)) {
+      std::filesystem::copy(before, setup.leasers_dir, std::filesystem::copy_options::recursive);
+    }
     servers.push_back(std::make_unique<Server>(dir.path(), setup));
     servers.back()->service().reach_clients_by(&pushes);
     return *servers.back();
@@ -201,6 +207,71 @@ TEST_F(LeasesAcrossARestart, OutliveTheSettingsOfTheirExport) {
     server.housekeep_after(kLeaseGrace + 1s);
     EXPECT_OK(write->wait());
   }
+}
+
+// As after `tuskd share --rw` of two directories by one user.
+TEST_F(LeasesAcrossARestart, OfAServerThatRunsAreOnlyItsOwn) {
+  Server& second = start();
+  Mount known(second, {.session = kKnownMount, .leases = true});
+  TempDir elsewhere;
+  write_file(elsewhere / "file", "one");
+  ServerSetup beside = setup;
+  beside.name = "elsewhere";
+  Server other_server(elsewhere.path(), beside);
+  other_server.service().reach_clients_by(&pushes);
+  {
+    Mount other(other_server, {.export_name = "elsewhere", .session = kOtherMount, .leases = true});
+    EXPECT_EQ(other.attached().grace_ms(), 0u);
+    EXPECT_OK(other.call(writing(other.handle("file")), "two"));
+  }
+  other_server.housekeep_after(kLeaseGrace + 1s);
+  other_server.service().reach_clients_by(nullptr);
+  Server& third = start();
+  Mount other(third, {.session = kOtherMount, .leases = true});
+  EXPECT_GT(other.attached().grace_ms(), 0u) << "the other server has left the entry where it was";
+  EXPECT_FALSE(other.start(writing(), "two")->answered());
+}
+
+TEST_F(LeasesAcrossARestart, LetChangesWaitAlsoWhereNothingIsWatchedAnyMore) {
+  setup.watch = nullptr;
+  Server& second = start();
+  Mount other(second, {.session = kOtherMount, .leases = true});
+  const auto write = other.start(writing(), "two");
+  EXPECT_OK(other.getattr(file));
+  const auto log = LogOf(1).write(file, 0, "log").start(other);
+  EXPECT_OK(other.getattr(file));
+  EXPECT_FALSE(write->answered());
+  EXPECT_FALSE(log->answered());
+  EXPECT_EQ(read_file(dir / "file"), "one");
+  second.housekeep_after(kLeaseGrace + 1s);
+  EXPECT_OK(write->wait());
+  EXPECT_EQ(errors_of(log->wait()).size(), 1u);
+}
+
+// The end of a session and the attach of its successor meet.
+TEST_F(LeasesAcrossARestart, OfASuccessorOutliveTheEndOfTheSessionBefore) {
+  LeaseKeeper keeper({});
+  LeaseGrace grace(state.path() / "more", keeper);
+  Export& exported = servers.front()->exported();
+  grace.attached("session", exported, true);
+  const std::uint64_t before = grace.attaches("session");
+  grace.over("session");
+  grace.attached("session", exported, true);
+  grace.over("session", before);
+  EXPECT_NE(grace.attaches("session"), 0u);
+}
+
+TEST(LocksOfASuccessor, OutliveTheEndOfTheSessionBefore) {
+  TempDir state;
+  LockingSessions lockers(state.path());
+  lockers.add("session", 1, "data");
+  lockers.add("session", 2, "data");
+  lockers.remove("session", 1);
+  lockers.remove("session", 0);
+  EXPECT_EQ(lockers.of_export("data").size(), 1u);
+  lockers.remove("session", 2);
+  EXPECT_TRUE(lockers.of_export("data").empty());
+  lockers.remove("of the process before", 0);
 }
 
 }  // namespace

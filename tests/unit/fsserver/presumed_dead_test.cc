@@ -1,4 +1,7 @@
 // A mount was killed, and the next one of the same client says so when it attaches.
+#include <atomic>
+#include <thread>
+
 #include "log_of.h"
 #include "mounts_with_leases.h"
 
@@ -120,6 +123,56 @@ TEST_F(PresumedDead, ComesBackAsOneThatWasAwayForLong) {
   EXPECT_NE(pushes.wait_for_recall(writer->connection()).exclusive_over(), 0u)
       << "it is told what it has lost";
   EXPECT_OK(writer->getattr(writer->root()));
+}
+
+// The LOG of a redo waits for the only worker when the next redo takes its place.
+TEST(PresumedDeadAfterARedo, IsNotWaitedForBecauseOfOneThatWasBegunAnew) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "sub");
+  Pushes pushes;
+  std::atomic<bool> hold{false}, held{false};
+  Server server(dir.path(), {.mutated =
+                                 [&](Export&, const std::vector<std::string>&) {
+                                   held = hold.load();
+                                   while (hold) std::this_thread::yield();
+                                 },
+                             .watch =
+                                 [](Export&, ChangeWatch::Events events) {
+                                   return std::make_unique<TellTale>(std::move(events));
+                                 },
+                             .workers = 1});
+  server.service().reach_clients_by(&pushes);
+  {
+    const std::string died(kSessionIdBytes, 'w');
+    Mount writer(server, {.session = died, .leases = true});
+    const std::string sub = writer.handle("sub");
+    schema::Request acquire;
+    acquire.mutable_acquire()->add_handles(sub);
+    EXPECT_OK(writer.call(acquire));
+    hold = true;
+    const auto holding = LogOf(1).create(0, writer.root(), "new").start(writer);
+    while (!held) std::this_thread::yield();
+    std::vector<std::shared_ptr<PendingCall>> logs;
+    for (const unsigned redo : {1u, 2u}) {
+      LogOf log(1);
+      log.log().set_redo(redo);
+      logs.push_back(log.setattr(sub).start(writer));
+    }
+    hold = false;
+    EXPECT_OK(holding->wait());
+    EXPECT_OK(logs.back()->wait());
+    Mount next(server, {.session = kNext, .leases = true, .ended_sessions = {died}});
+    schema::Request list;
+    list.mutable_readdir()->set_handle(sub);
+    const auto looking = next.start(list);
+    for (int i = 0; i < 200 && !looking->answered(); ++i) {
+      server.housekeep_after(1s);
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(looking->answered());
+  }
+  server.service().reach_clients_by(nullptr);
+  pushes.answer_all();
 }
 
 }  // namespace

@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 
 namespace tusk::server {
 namespace {
@@ -94,7 +96,9 @@ bool keep_one_capability() {
   if (ready) (void)enter_sandbox(sandbox);
   if (!send_letter(socket, error, -1) || !ready) ::_exit(EXIT_FAILURE);
   while (const auto asked = receive_letter(socket)) {
-    const Fd opened(::open(proc_path(asked->fd).c_str(), (asked->number & O_ACCMODE) | O_CLOEXEC | O_NOCTTY));
+    // A lease that a program has on the file (F_SETLEASE) is for the one who asks to wait for.
+    constexpr int kHow = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    const Fd opened(::open(proc_path(asked->fd).c_str(), (asked->number & O_ACCMODE) | kHow));
     if (!send_letter(socket, opened.valid() ? 0 : errno, opened.valid() ? opened.number() : -1)) break;
   }
   ::_exit(EXIT_SUCCESS);
@@ -126,12 +130,27 @@ OwnerRights::~OwnerRights() {
   (void)::waitpid(process_, nullptr, 0);
 }
 
+// A program may have a lease on the file (F_SETLEASE). Only this caller waits until it has given that back,
+// which the kernel sees to.
 Result<Fd> OwnerRights::reopen(const Fd& node, int access) {
+  constexpr auto kLeaseBreakMax = std::chrono::minutes(1);
+  constexpr auto kPause = std::chrono::milliseconds(20);
+  const auto until = std::chrono::steady_clock::now() + kLeaseBreakMax;
+  while (true) {
+    auto opened = try_reopen(node, access);
+    if (opened || opened.error().code != from_errno(EAGAIN)) return opened;
+    if (std::chrono::steady_clock::now() >= until) return opened;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+Result<Fd> OwnerRights::try_reopen(const Fd& node, int access) {
   const std::lock_guard lock(mutex_);
   if (!send_letter(socket_, access, node.number())) return fail(from_errno(EACCES), "nobody opens it");
   auto answer = receive_letter(socket_);
   if (!answer) return fail(from_errno(EACCES), "nobody opens it");
   if (answer->number != 0) return fail(from_errno(answer->number), "open as its owner");
+  (void)::fcntl(answer->fd.number(), F_SETFL, 0);  // without O_NONBLOCK from now on
   return std::move(answer->fd);
 }
 

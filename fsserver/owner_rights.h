@@ -30,10 +30,13 @@ class OwnerRights {
   OwnerRights(const OwnerRights&) = delete;
   OwnerRights& operator=(const OwnerRights&) = delete;
 
-  // The regular file of an O_PATH descriptor, opened with `access` (O_RDONLY, O_WRONLY or O_RDWR).
+  // The regular file of an O_PATH descriptor, opened with `access` (O_RDONLY, O_WRONLY or O_RDWR). Waits for
+  // a program that has a lease on it (F_SETLEASE); others do not wait with it.
   [[nodiscard]] Result<Fd> reopen(const Fd& node, int access);
 
  private:
+  // EAGAIN: a program has a lease on it, and was told.
+  [[nodiscard]] Result<Fd> try_reopen(const Fd& node, int access);
   OwnerRights(Fd socket, pid_t process) : socket_(std::move(socket)), process_(process) {}
 
   Fd socket_;

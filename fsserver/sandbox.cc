@@ -41,6 +41,7 @@ constexpr int kForbidden[] = {
     SYS_ptrace,
     SYS_process_vm_readv,
     SYS_process_vm_writev,
+    SYS_pidfd_getfd,
     SYS_kcmp,
     SYS_mount,
     SYS_umount2,
@@ -52,6 +53,9 @@ constexpr int kForbidden[] = {
     SYS_fsconfig,
     SYS_fsmount,
     SYS_fspick,
+#ifdef SYS_mount_setattr
+    SYS_mount_setattr,
+#endif
     SYS_setns,
     SYS_init_module,
     SYS_finit_module,
@@ -74,6 +78,9 @@ constexpr int kForbidden[] = {
     SYS_swapoff,
     SYS_acct,
     SYS_quotactl,
+#ifdef SYS_quotactl_fd
+    SYS_quotactl_fd,
+#endif
     SYS_settimeofday,
     SYS_clock_settime,
     SYS_clock_adjtime,
@@ -91,6 +98,8 @@ constexpr int kForbidden[] = {
 
 constexpr std::uint32_t kNewNamespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+// Of unshare only: clone takes that bit for a part of the signal to send.
+constexpr std::uint32_t kNewClock = CLONE_NEWTIME;
 constexpr int kSocketFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
 
 using Program = std::vector<sock_filter>;
@@ -133,7 +142,11 @@ Program filter() {
   Program namespaces;
   answer_if(namespaces, BPF_JSET, kNewNamespaces, refuse(EPERM));
   answer(namespaces, SECCOMP_RET_ALLOW);
-  for (const int call : {SYS_clone, SYS_unshare}) with_argument(program, call, namespaces);
+  Program of_unshare;
+  answer_if(of_unshare, BPF_JSET, kNewNamespaces | kNewClock, refuse(EPERM));
+  answer(of_unshare, SECCOMP_RET_ALLOW);
+  with_argument(program, SYS_clone, namespaces);
+  with_argument(program, SYS_unshare, of_unshare);
   Program families;
   for (const int family : kSocketFamilies)
     answer_if(families, BPF_JEQ, static_cast<std::uint32_t>(family), SECCOMP_RET_ALLOW);

@@ -1,11 +1,14 @@
 #include "proto/crypto/key_file.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -89,14 +92,33 @@ Result<void> make_directories(const std::filesystem::path& path) {
   return {};
 }
 
+// That of the user's name, without other members: many systems give every user one, and umask 002.
+bool is_private_group(gid_t gid, uid_t uid) {
+  std::array<char, 16 * 1024> of_group{}, of_user{};
+  group group_entry{};
+  passwd user_entry{};
+  group* found_group = nullptr;
+  passwd* found_user = nullptr;
+  if (::getgrgid_r(gid, &group_entry, of_group.data(), of_group.size(), &found_group) != 0) return false;
+  if (::getpwuid_r(uid, &user_entry, of_user.data(), of_user.size(), &found_user) != 0) return false;
+  if (found_group == nullptr || found_user == nullptr) return false;
+  const std::string_view user = user_entry.pw_name;
+  if (user_entry.pw_gid != gid || group_entry.gr_name != user) return false;
+  for (char** member = group_entry.gr_mem; *member != nullptr; ++member)
+    if (*member != user) return false;
+  return true;
+}
+
 // Who may rename in the parent may put another directory in the place of this one.
 Result<void> check_parent(const std::filesystem::path& dir, uid_t self) {
   const std::filesystem::path parent = std::filesystem::absolute(dir).lexically_normal().parent_path();
   struct stat status {};
   if (::stat(parent.c_str(), &status) != 0) return fail_errno("stat " + parent.string());
   const bool anybodys = (status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0;
-  const bool foreign = self != 0 && status.st_uid != self && status.st_uid != 0;
-  if (!anybodys && !foreign) return {};
+  const bool a_groups = (status.st_mode & S_IWGRP) != 0 && (status.st_mode & S_ISVTX) == 0 &&
+                        !is_private_group(status.st_gid, status.st_uid);
+  const bool foreign = status.st_uid != self && status.st_uid != 0;
+  if (!anybodys && !a_groups && !foreign) return {};
   return fail(ErrorCode::kBadConfig, parent.string() + " lets others replace " + dir.string() + " (mode " +
                                          octal(status.st_mode) + ", uid " + std::to_string(status.st_uid) +
                                          "): choose a state directory elsewhere");
@@ -119,7 +141,7 @@ Result<void> prepare_private_directory(const std::filesystem::path& dir) {
                     "), who could replace the key in it; run: chmod 700 " + dir.string());
   const uid_t self = ::geteuid();
   TUSK_TRY(check_parent(dir, self));
-  if (self != 0 && status.st_uid != self && status.st_uid != 0)
+  if (status.st_uid != self && status.st_uid != 0)
     return fail(ErrorCode::kBadConfig, dir.string() + " belongs to another user (uid " +
                                            std::to_string(status.st_uid) +
                                            "), who could replace the key in it");

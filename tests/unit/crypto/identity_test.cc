@@ -127,6 +127,25 @@ TEST_F(IdentityOnDisk, RefusesADirectoryThatOthersCanReplace) {
   EXPECT_TRUE(Identity::load_or_create(dir()));
 }
 
+TEST_F(IdentityOnDisk, RefusesADirectoryThatAGroupOrItsOwnerCanReplace) {
+  constexpr unsigned kOther = 12'345;
+  if (::geteuid() != 0) GTEST_SKIP() << "skipped, because it needs root";
+  ASSERT_TRUE(prepare_private_directory(dir()));
+  const std::string parent = dir().parent_path();
+  ASSERT_EQ(::chown(parent.c_str(), 0, kOther), 0);
+  ASSERT_EQ(::chmod(parent.c_str(), 0775), 0);
+  expect_refused("lets others replace");
+  ASSERT_EQ(::chmod(parent.c_str(), 0755), 0);
+  EXPECT_TRUE(Identity::load_or_create(dir()));
+  ASSERT_EQ(::chown(parent.c_str(), kOther, 0), 0);
+  expect_refused("lets others replace");
+  ASSERT_EQ(::chown(parent.c_str(), 0, 0), 0);
+  ASSERT_EQ(::chmod(parent.c_str(), 0775), 0);
+  EXPECT_TRUE(Identity::load_or_create(dir())) << "root's own group";
+  ASSERT_EQ(::chown(dir().c_str(), kOther, 0), 0);
+  expect_refused("belongs to another user");
+}
+
 TEST_F(IdentityOnDisk, NeverOverwritesADamagedKey) {
   for (const std::string_view damaged : {"", "garbage", "-----BEGIN PRIVATE KEY-----\nMC4CAQ"}) {
     write_file(damaged);

@@ -1,15 +1,19 @@
 // In processes of their own, which have no privilege: an ordinary user's server.
 #include "fsserver/owner_rights.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "tests/support/temp_dir.h"
 
@@ -69,6 +73,27 @@ TEST_F(OwnerRightsOf, AUsersOwnFileOpensAndStaysAsItIs) {
   ASSERT_EQ(::stat(path.c_str(), &after), 0);
   EXPECT_EQ(after.st_mode, before.st_mode);
   EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
+}
+
+TEST_F(OwnerRightsOf, AProgramsLeaseStopsOnlyWhoWantsItsFile) {
+  const std::string path = file("leased", 0600);
+  const std::string free = file("free", 0);
+  const int said = as_user([&](OwnerRights& rights) {
+    (void)::signal(SIGIO, SIG_IGN);
+    Fd holder(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (::fcntl(holder.number(), F_SETLEASE, F_WRLCK) != 0) return 77;
+    const Fd node(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    std::atomic<bool> opened{false};
+    std::jthread waiting([&] { opened = rights.reopen(node, O_RDONLY).has_value(); });
+    while (::fcntl(holder.number(), F_GETLEASE) == F_WRLCK) std::this_thread::yield();  // until it is broken
+    const auto other = rights.reopen(Fd(::open(free.c_str(), O_PATH | O_CLOEXEC)), O_RDONLY);
+    if (!other || (::fcntl(other->number(), F_GETFL) & O_NONBLOCK) != 0 || opened) return 1;
+    holder = Fd();
+    waiting.join();
+    return opened ? 0 : 2;
+  });
+  if (said == 77) GTEST_SKIP() << "skipped, because no user may make a namespace here";
+  EXPECT_EQ(said, 0);
 }
 
 TEST_F(OwnerRightsOf, FilesOfOthersStayClosed) {

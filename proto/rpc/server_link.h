@@ -33,6 +33,7 @@ struct ServerLink {
   TimePoint attach_by = kNever;           // a stranger's time is limited
   std::uint64_t unattached = 0;           // its place among the strangers of all shards
   TimePoint timeout = kNever;             // as entered in the table of timeouts
+  std::uint32_t young_packets = 0;        // that came before it was established
   bool dirty = false;
   bool held_up = false;    // found the socket blocked, and is resumed when it takes more
   bool announced = false;  // the service has seen it or may have

@@ -28,6 +28,8 @@ constexpr std::string_view kGoodbye = "the server shuts down";
 constexpr std::size_t kTakenOverMax = 1024;
 // Of the handshakes that a thread may begin at once; each takes about one.
 constexpr Duration kHandshakesSaved = 10ms;
+// Of a client whose handshake is not over: its flights, their repeats, and what it sends behind them.
+constexpr std::uint32_t kYoungPacketsMax = 4096;
 // What clients that were let in before may do more than others.
 constexpr double kAdmittedFactor = 10;
 constexpr double kBurstSeconds = 2;
@@ -131,6 +133,7 @@ void ServerShard::handle_datagram(std::size_t socket, const io::Datagram& datagr
   ServerLink& link = *found->second;
   const std::uint64_t spoilt = link.secure->drops().spoilt();
   const bool young = !link.secure->established();
+  if (young && ++link.young_packets > kYoungPacketsMax) return drop_garbage(datagram.from);
   const TimePoint now = io::now();
   const bool authentic = link.secure->handle_datagram(now, datagram.bytes, datagram.ecn);
   if (young) handshake_time_.pay(io::now() - now);

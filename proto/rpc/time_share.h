@@ -1,5 +1,6 @@
 // The share of a thread's time that work may take which can wait: it earns time as time passes, and pays for
-// what it took. What it has saved is bounded, so that it never holds the thread for longer than that.
+// what it took. What it has saved is bounded, so that it never holds the thread for longer than that. What it
+// owes is bounded, too, so that nobody who makes it pay more than it has keeps it away for long.
 //
 // Pure. Not thread-safe.
 #pragma once
@@ -23,7 +24,7 @@ class TimeShare {
     last_ = std::max(last_, now);
     share_ = share;
   }
-  void pay(Duration took) { saved_ -= took; }
+  void pay(Duration took) { saved_ = std::max(saved_ - took, -saved_max_); }
   [[nodiscard]] bool affordable() const { return saved_ > Duration{}; }
   // When it will be, at the share of the last earn().
   [[nodiscard]] TimePoint affordable_at() const {

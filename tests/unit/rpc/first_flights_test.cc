@@ -121,6 +121,14 @@ TEST(TimeShareTest, TakesItsShareAndNoMore) {
   EXPECT_TRUE(share.affordable());
 }
 
+TEST(TimeShareTest, OwesNoMoreThanItMaySave) {
+  TimeShare share(10ms);
+  share.earn(kFlightsStart, 0.1);
+  for (int i = 0; i < 10'000; ++i) share.pay(400us);
+  EXPECT_FALSE(share.affordable());
+  EXPECT_LE(share.affordable_at() - kFlightsStart, 101ms);
+}
+
 TEST(UnattachedTest, ASourceLosesItsOwnAndTheLargestLosesFirst) {
   Unattached unattached;
   std::uint64_t last = 0;

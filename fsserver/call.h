@@ -60,7 +60,7 @@ struct Attachment {
 struct LogTerms {
   bool again = false;                         // AttachRequest.log_sent
   std::shared_ptr<LogStream> redo = nullptr;  // LogRequest.redo; null: it is none
-  std::int64_t began_ns = 0;                  // when this process began to serve, since 1970
+  std::int64_t began_ns = 0;  // when this process began to serve, since 1970, by today's clock
 };
 
 // Most files have none, and ls, cp -a and rsync -X ask for them file by file unless told so.

@@ -314,7 +314,7 @@ class FileService : public rpc::Service {
   // Constant after construction.
   FileServiceOptions options_;
   std::string boot_id_;
-  const std::int64_t began_ns_ = static_cast<std::int64_t>(io::unix_nanoseconds());
+  const TimePoint serves_since_ = io::now();
   std::string instance_id_;
   std::shared_ptr<BodyBudget> bodies_;
   mutable RightsQuota rights_;                // thread-safe

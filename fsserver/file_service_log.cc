@@ -8,6 +8,16 @@
 #include "proto/io/clock.h"
 
 namespace tusk::server {
+namespace {
+
+// Since 1970 by what the clock says today: it may have been set since, as on a machine that keeps no time
+// while it is off.
+std::int64_t began_by_clock(TimePoint began) {
+  const auto today = static_cast<std::int64_t>(io::unix_nanoseconds());
+  return today - std::chrono::duration_cast<std::chrono::nanoseconds>(io::now() - began).count();
+}
+
+}  // namespace
 
 void FileService::take_in_log(const Incoming& incoming, const Waiting& waiting,
                               const std::shared_ptr<Attachment>& attachment) {
@@ -107,7 +117,7 @@ void FileService::carry_out_log(const Incoming& incoming, const std::shared_ptr<
   }
   const LogTerms terms{.again = log.redo() != 0 || stream->turns.may_be_done(log.number()),
                        .redo = log.redo() != 0 ? stream : nullptr,
-                       .began_ns = began_ns_};
+                       .began_ns = began_by_clock(serves_since_)};
   const auto run_entry = [this, attachment, terms](Incoming entry) {
     const Operation& operation = *find_operation(entry->message().operation_case());
     Admitted call{.operation = &operation,

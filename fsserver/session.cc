@@ -32,10 +32,10 @@ std::shared_ptr<LogStream> Session::log(std::uint64_t redo) {
   const std::lock_guard lock(mutex_);
   if (redo_ && redo_->redo > redo) return nullptr;
   if (!redo_ || redo_->redo < redo) {
-    auto changed = redo_ ? redo_->changed : std::make_shared<LogStream::Changed>();
+    auto visited = redo_ ? redo_->visited : std::make_shared<LogStream::Visited>();
     redo_ = std::make_shared<LogStream>();
     redo_->redo = redo;
-    redo_->changed = std::move(changed);
+    redo_->visited = std::move(visited);
   }
   return redo_;
 }

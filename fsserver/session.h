@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -63,20 +64,33 @@ struct LogStream {
   // Of the LOG whose turn it is.
   AliasTable aliases;
   FailedWrites failed_writes;
-  // Of redoes: the nodes that they have changed.
-  struct Changed {
-    std::mutex mutex;
-    std::set<std::string> handles;
-    void add(std::string_view handle) {
-      const std::lock_guard lock(mutex);
-      handles.emplace(handle);
+  // Of redoes: the files that they have come to, and whether somebody else had changed each of them before.
+  // Only of files that are there: anything can stand in place of a handle. Thread-safe.
+  class Visited {
+   public:
+    static constexpr std::size_t kMax = 131'072;  // two of each change that a client keeps (65,536); no more
+
+    // The first word on a node stays.
+    void note(std::string_view handle, bool changed_by_others) {
+      const std::lock_guard lock(mutex_);
+      if (nodes_.size() < kMax) nodes_.try_emplace(std::hash<std::string_view>()(handle), changed_by_others);
     }
-    [[nodiscard]] bool contains(std::string_view handle) {
-      const std::lock_guard lock(mutex);
-      return handles.contains(std::string(handle));
+    // nullopt: it was not noted.
+    [[nodiscard]] std::optional<bool> changed_by_others(std::string_view handle) const {
+      const std::lock_guard lock(mutex_);
+      const auto node = nodes_.find(std::hash<std::string_view>()(handle));
+      return node == nodes_.end() ? std::nullopt : std::optional(node->second);
     }
+    [[nodiscard]] std::size_t size() const {
+      const std::lock_guard lock(mutex_);
+      return nodes_.size();
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    std::unordered_map<std::size_t, bool> nodes_;
   };
-  std::shared_ptr<Changed> changed;
+  std::shared_ptr<Visited> visited;
 };
 
 // Thread-safe.

@@ -177,6 +177,33 @@ TEST_F(Redoes, AFileThatSomebodyElseHasChangedSinceIsNotChanged) {
   EXPECT_EQ(read_file(dir / "theirs"), "after");
 }
 
+// What an entry for its names does to the file is not taken for what made it the redo's own.
+TEST_F(Redoes, NorIsItBehindEntriesForItsNames) {
+  write_file(dir / "theirs", "before");
+  restart();
+  std::this_thread::sleep_for(15ms);
+  write_file(dir / "theirs", "after");
+  const std::string theirs = mount_->handle("theirs");
+  Again again;
+  again.log.log().set_redo(1);
+  again.link(theirs, root, "link");
+  again.log.rename(root, "link", "moved", theirs);
+  again.log.write(theirs, 0, "redone");
+  EXPECT_THAT(errors_of(again.log.send(*mount_)), ElementsAre(kDone, kDone, err(ECANCELED)));
+  EXPECT_EQ(read_file(dir / "theirs"), "after");
+}
+
+TEST(RedoVisits, AreBoundedAndTheFirstWordStays) {
+  LogStream::Visited visited;
+  for (std::size_t i = 0; i < LogStream::Visited::kMax + 1000; ++i)
+    visited.note(std::to_string(i), i % 2 == 0);
+  EXPECT_EQ(visited.size(), LogStream::Visited::kMax);
+  visited.note("0", false);
+  EXPECT_EQ(visited.changed_by_others("0"), true);
+  EXPECT_EQ(visited.changed_by_others("1"), false);
+  EXPECT_EQ(visited.changed_by_others(std::to_string(LogStream::Visited::kMax)), std::nullopt);
+}
+
 TEST_F(Redoes, OneThatWasBegunAnewEndsTheOneBefore) {
   LogOf second(2);
   second.log().set_redo(1);

@@ -146,6 +146,10 @@ std::vector<std::byte> random_token() {
 
 Result<std::shared_ptr<AccessStore>> AccessStore::open(std::filesystem::path state_dir) {
   TUSK_TRY(crypto::prepare_private_directory(state_dir));
+  return look(std::move(state_dir));
+}
+
+Result<std::shared_ptr<AccessStore>> AccessStore::look(std::filesystem::path state_dir) {
   std::shared_ptr<AccessStore> store(new AccessStore(std::move(state_dir)));
   const std::lock_guard lock(store->mutex_);
   TUSK_TRY(store->refresh());

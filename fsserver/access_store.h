@@ -43,6 +43,8 @@ class AccessStore {
  public:
   // Makes the directory (0700) if there is none. kBadConfig if a file is damaged, naming the line.
   [[nodiscard]] static Result<std::shared_ptr<AccessStore>> open(std::filesystem::path state_dir);
+  // The same to show it only: root also looks into directories of other users.
+  [[nodiscard]] static Result<std::shared_ptr<AccessStore>> look(std::filesystem::path state_dir);
 
   // The strongest right of this key or this token to this export, as the files are now. A file that has
   // become unreadable counts as it was before (and is logged).

@@ -242,7 +242,7 @@ Result<void> print_clients(const StateArguments& arguments) {
   TUSK_ASSIGN(const Located located, locate(arguments));
   if (located.running.empty()) std::printf("No server is running with %s.\n", located.state_dir.c_str());
   for (const ServerStatus& server : located.running) print_server(server);
-  TUSK_ASSIGN(const auto store, AccessStore::open(located.state_dir));
+  TUSK_ASSIGN(const auto store, AccessStore::look(located.state_dir));
   const auto allowed = store->allowed();
   std::printf("%zu allowed by key\n", allowed.size());
   for (const AllowedClient& client : allowed)

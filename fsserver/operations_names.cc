@@ -109,7 +109,19 @@ bool looks_the_same(const NodeTable::Found& one, const NodeTable::Found& other) 
          a.stx_mtime.tv_nsec == b.stx_mtime.tv_nsec;
 }
 
-enum class Move : std::uint8_t { kDo, kReplace, kDone };
+enum class Move : std::uint8_t { kDo, kReplace, kRemoveReplaced, kDone };
+
+// In a redo: what was replaced had not reached the disk, so that it was made once more, and the move had. It
+// is not there any more in the end, as long as what was moved is the server's still or was removed later.
+bool replaces_what_was_made_again(const Call& call, const std::optional<NodeTable::Found>& replaced) {
+  const auto& request = call.request().rename();
+  if (request.flags() != 0 || request.expected().empty() || request.replaced().empty()) return false;
+  if (!replaced || replaced->handle != request.replaced()) return false;
+  if (call.request().node() == request.expected()) return true;
+  const auto moved = call.node(request.expected());
+  const auto status = moved ? status_of(**moved) : std::unexpected(moved.error());
+  return status && status->stx_nlink > 0;
+}
 
 // An entry of a LOG moves what its maker knew there and nothing else.
 Result<Move> check_move(const Call& call, const std::optional<NodeTable::Found>& moving,
@@ -119,7 +131,8 @@ Result<Move> check_move(const Call& call, const std::optional<NodeTable::Found>&
   if (!call.log()) return Move::kDo;
   const bool named = !request.expected().empty();
   // It was moved then, and maybe moved on or removed.
-  if (call.redo() != nullptr && (!named || !is_node(moving, request.expected()))) return Move::kDone;
+  if (call.redo() != nullptr && (!named || !is_node(moving, request.expected())))
+    return replaces_what_was_made_again(call, replaced) ? Move::kRemoveReplaced : Move::kDone;
   if (call.redo() != nullptr && !replaced) return Move::kDo;
   if (call.again() && !moving && named && is_node(replaced, request.expected())) return Move::kDone;
   if (!named || (is_node(moving, request.expected()) && is_node(replaced, request.replaced())))
@@ -184,6 +197,16 @@ Result<void> take_old_name(Call& call, const Place& from, const Place& to, const
     call.nodes().renamed(moving.handle, to.handle, to.name);
   else
     call.nodes().removed(moving.handle);
+  return {};
+}
+
+Result<void> remove_replaced(Call& call, const Place& to, const NodeTable::Found& replaced) {
+  const int how = S_ISDIR(replaced.status.stx_mode) ? AT_REMOVEDIR : 0;
+  if (::unlinkat(to.parent->number(), call.request().rename().new_name().c_str(), how) != 0)
+    return fail_errno("unlink");
+  call.mutated(to.handle);
+  call.mutated(replaced.handle);
+  tell_removed(call, replaced, *call.reply.mutable_rename()->mutable_replaced());
   return {};
 }
 
@@ -279,6 +302,7 @@ Result<void> rename(Call& call) {
     return take_old_name(call, from, to, *moving, replaced && replaced->handle == moving->handle);
   TUSK_ASSIGN(const Move move, checked);
   if (move == Move::kDone) return {};
+  if (move == Move::kRemoveReplaced) return remove_replaced(call, to, *replaced);
   if (const auto moved = move_name(call, from, to, move); !moved) {
     if (moved.error().code == from_errno(ENOENT) && call.again() && replaced) return {};
     return moved;

@@ -161,6 +161,32 @@ TEST_F(Redoes, AFileThatWasReplacedLaterDoesNotStayBehind) {
   EXPECT_EQ(mount.handle("good"), latest);
 }
 
+// "tmp" was moved to "good" and on to "last", and all of that is on the disk; what it replaced had been lost.
+TEST_F(Redoes, AFileThatWasReplacedThenDoesNotComeBack) {
+  for (const bool removed_later : {false, true}) {
+    EXPECT_OK(mount.create(root, "last"));
+    const std::string moved = mount.handle("last");
+    if (removed_later) std::filesystem::remove(dir / "last");
+    Again again;
+    again.make(1, root, "good", lost());
+    again.log.rename(root, "tmp", "good", moved, handle_of_alias(1));
+    if (removed_later) again.log.log().mutable_entries(1)->set_node(moved);
+    EXPECT_THAT(send(again), ElementsAre(kDone, kDone));
+    EXPECT_FALSE(std::filesystem::exists(dir / "good"));
+    std::filesystem::remove(dir / "last");
+  }
+}
+
+// What was moved is lost: the other one is all there is.
+TEST_F(Redoes, AFileStaysWhereWhatReplacedItIsLost) {
+  EXPECT_OK(mount.create(root, "good"));
+  const std::string good = mount.handle("good");
+  Again again;
+  again.log.rename(root, "tmp", "good", lost(), good);
+  EXPECT_THAT(send(again), ElementsAre(kDone));
+  EXPECT_EQ(mount.handle("good"), good);
+}
+
 TEST_F(Redoes, AFileThatSomebodyElseHasChangedSinceIsNotChanged) {
   write_file(dir / "mine", "before");
   write_file(dir / "theirs", "before");

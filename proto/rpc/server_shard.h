@@ -171,6 +171,7 @@ class ServerShard {
   TimePoint next_flood_warning_{};
   std::size_t removed_ = 0;  // connections, since memory was given back
   TimePoint give_back_at_ = kNever;
+  TimePoint late_until_{};  // few that end until then are the last of many
   std::thread thread_;
 };
 

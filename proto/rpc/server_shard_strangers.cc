@@ -31,6 +31,7 @@ constexpr double kResetsPerSecond = 1000, kResetsAtOnce = 1000;
 // So many ended connections have left enough free memory to be worth a look, which takes milliseconds.
 constexpr std::size_t kRemovedMany = 256;
 constexpr Duration kGiveBackAfter = 2s;
+constexpr Duration kLate = 30s;
 
 }  // namespace
 
@@ -185,13 +186,19 @@ void ServerShard::filter_sockets(TimePoint now) {
   }
 }
 
-// The C library keeps what was freed between what is in use.
+// The C library keeps what was freed between what is in use. The last of many connections end later than the
+// rest: those that never came in, after 10 s.
 void ServerShard::give_memory_back(TimePoint now) {
-  if (removed_ < kRemovedMany) return;
+  const bool late = now < late_until_;
+  if (removed_ < (late ? 1 : kRemovedMany)) {
+    give_back_at_ = kNever;
+    return;
+  }
   if (give_back_at_ == kNever) give_back_at_ = now + kGiveBackAfter;
   if (now < give_back_at_) return;
   give_back_at_ = kNever;
   removed_ = 0;
+  if (!late) late_until_ = now + kLate;
   io::give_back_freed_memory();
 }
 

@@ -122,7 +122,7 @@ void Committer::arrived(UncommittedChanges::Number upto, const Result<rpc::CallR
   if (changes_.count() > 0) consider();
 }
 
-// Who waits for the disk waits on while the server is out of reach; who waits for room is not kept that long.
+// An unmount waits for the disk through an outage; a writer that waits for room goes on when a COMMIT fails.
 void Committer::wake(UncommittedChanges::Number upto, const Result<void>& result) {
   std::vector<Done> ready;
   std::vector<std::move_only_function<void()>> room;

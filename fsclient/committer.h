@@ -25,7 +25,7 @@ class Committer {
   static constexpr ByteCount kBytes = 64ull * 1024 * 1024;     // or so many are kept,
   static constexpr std::size_t kChanges = 8'192;               // or so many changes
   static constexpr std::size_t kChangesMax = 65'536;           // the bound
-  static constexpr Duration kAgain = std::chrono::seconds(1);  // after a COMMIT that failed, for who waits
+  static constexpr Duration kAgain = std::chrono::seconds(1);  // after a COMMIT that failed and that something waits for
 
   // `bytes_max`: the bound of the bytes that are kept. All must outlive it.
   Committer(Remote& remote, Scheduler& scheduler, UncommittedChanges& changes, ByteCount bytes_max)

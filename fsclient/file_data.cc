@@ -10,7 +10,7 @@
 namespace tusk::client {
 namespace {
 
-// What is less of its buffer is copied to be kept: else the bound of what is kept would bound nothing.
+// A WRITE that fills less of its buffer is kept as a copy: else the bound would not count the rest of the buffer.
 constexpr ByteCount kKeptShare = 2;
 
 // Buffers of small files are multiples of it, as the kernel's pages are.

@@ -499,7 +499,7 @@ void Filesystem::renew_with(Inode& directory, Inode& entry) {
   directory.directory->in_kernel.renew_at(std::max(lent_until, TimePoint{Loans::kRest}) - Loans::kRest);
 }
 
-// Behind all that this mount has answered by itself: also attributes of what is in the directory.
+// The COMMIT goes behind the whole log: attributes of files in the directory are in it, too.
 void Filesystem::sync_directory(Asker asker, Handle handle, Done<void> done) {
   const std::shared_ptr<OpenDirectory> directory = directories_.find(handle);
   if (core_.log.entries() == 0) return commit_directory(asker, directory, std::move(done));

@@ -238,7 +238,7 @@ bool Redo::unwanted(const UncommittedChange& change, const Error& error) const {
   if (!inode->attributes.known()) return removed && !linked_.contains(node);
   const auto links = inode->attributes.value().nlink;
   if (links == 0) return removed || error.code == from_errno(ESTALE);
-  // Of who was replaced the server has not told the links; of who was removed it has.
+  // The server tells the links of a removed file, and not those of a replaced one.
   return replaced_.contains(node) && links == 1 && !linked_.contains(node);
 }
 

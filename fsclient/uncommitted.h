@@ -68,8 +68,8 @@ class UncommittedChanges {
   // Some WRITE to the file up to that number was answered under another verifier.
   [[nodiscard]] bool has_writes_not_of(std::uint64_t verifier, const Inode& file, Number upto) const;
   // Some change is kept that would be made again over a newer one of this file: one of its bytes or
-  // attributes, or what made it. Who has only its handle need not ask for WRITEs that were calls of their
-  // own.
+  // attributes, or what made it. A caller with the handle alone need not ask for WRITEs
+  // that were calls of their own.
   [[nodiscard]] bool has_any(const std::string& handle, const Inode* file = nullptr) const;
   // Some change of the file's attributes is kept, for which a COMMIT of its bytes alone is not enough.
   [[nodiscard]] bool has_attributes(const std::string& handle) const;

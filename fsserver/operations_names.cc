@@ -111,8 +111,8 @@ bool looks_the_same(const NodeTable::Found& one, const NodeTable::Found& other) 
 
 enum class Move : std::uint8_t { kDo, kReplace, kRemoveReplaced, kDone };
 
-// In a redo: what was replaced had not reached the disk, so that it was made once more, and the move had. It
-// is not there any more in the end, as long as what was moved is the server's still or was removed later.
+// In a redo: the move had reached the disk, and the replaced file had not, so an entry has made it once more.
+// The move removes it again, if the server still has the moved file or a later entry removes that one.
 bool replaces_what_was_made_again(const Call& call, const std::optional<NodeTable::Found>& replaced) {
   const auto& request = call.request().rename();
   if (request.flags() != 0 || request.expected().empty() || request.replaced().empty()) return false;
@@ -186,11 +186,15 @@ bool leaves_old_name_only(const Call& call, bool may_move, const std::optional<N
   return !may_move && moving->handle == call.request().node();
 }
 
+Result<void> remove_name(const Place& at, const std::string& name, const NodeTable::Found& node) {
+  const int how = S_ISDIR(node.status.stx_mode) ? AT_REMOVEDIR : 0;
+  if (::unlinkat(at.parent->number(), name.c_str(), how) != 0) return fail_errno("unlink");
+  return {};
+}
+
 Result<void> take_old_name(Call& call, const Place& from, const Place& to, const NodeTable::Found& moving,
                            bool is_there) {
-  const int how = S_ISDIR(moving.status.stx_mode) ? AT_REMOVEDIR : 0;
-  if (::unlinkat(from.parent->number(), call.request().rename().old_name().c_str(), how) != 0)
-    return fail_errno("unlink");
+  TUSK_TRY(remove_name(from, call.request().rename().old_name(), moving));
   call.mutated(from.handle);
   call.mutated(moving.handle);
   if (is_there)
@@ -201,9 +205,7 @@ Result<void> take_old_name(Call& call, const Place& from, const Place& to, const
 }
 
 Result<void> remove_replaced(Call& call, const Place& to, const NodeTable::Found& replaced) {
-  const int how = S_ISDIR(replaced.status.stx_mode) ? AT_REMOVEDIR : 0;
-  if (::unlinkat(to.parent->number(), call.request().rename().new_name().c_str(), how) != 0)
-    return fail_errno("unlink");
+  TUSK_TRY(remove_name(to, call.request().rename().new_name(), replaced));
   call.mutated(to.handle);
   call.mutated(replaced.handle);
   tell_removed(call, replaced, *call.reply.mutable_rename()->mutable_replaced());

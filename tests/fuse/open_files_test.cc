@@ -174,7 +174,7 @@ TEST_P(OfAHotFile, ReadsNeverFail) {
     for (int k = 0; !over; ++k) {
       EXPECT_EQ(::pwrite(writer.get(), piece.data(), kPiece, static_cast<off_t>(k % 60 * kPiece)),
                 ssize_t{kPiece});
-      ::usleep(2000);
+      ::usleep(2000);  // the writer's pace: 500 changes a second
     }
   });
   const Fd reader(in_mount("a"), O_RDONLY);

@@ -110,7 +110,7 @@ class Fairness(unittest.TestCase):
         def held():
             return resident_mib(self.server.process.pid, "RssAnon")  # programs and libraries are files
 
-        # What allocators and threads take once belongs to no connection.
+        # Allocators and threads take some memory once, whatever the connections.
         self.attack("sessions", CONNECTIONS // 10, seconds=1).wait(READY_SECONDS)
         before = held()
         run_in(self.wan.ns_a, [test_program("bench/flood"), "proven", self.server.listen, str(FLIGHTS), str(FLOOD_SECONDS)],

@@ -110,7 +110,7 @@ def main(fuse=False):
     if reason:
         print(reason)
         sys.exit(SKIPPED)
-    # What still runs then is about to be ended by ctest (900 s): the report shall say where it stood.
+    # ctest ends a test after 900 s: its report says before where the test hangs.
     faulthandler.dump_traceback_later(HANGS_SECONDS, repeat=False, exit=False)
     unittest.main(verbosity=2)
 

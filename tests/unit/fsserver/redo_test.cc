@@ -177,7 +177,7 @@ TEST_F(Redoes, AFileThatWasReplacedThenDoesNotComeBack) {
   }
 }
 
-// What was moved is lost: the other one is all there is.
+// The moved file is lost: the replaced one is all there is.
 TEST_F(Redoes, AFileStaysWhereWhatReplacedItIsLost) {
   EXPECT_OK(mount.create(root, "good"));
   const std::string good = mount.handle("good");
